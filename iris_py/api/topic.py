@@ -14,7 +14,7 @@ from iris_py.api.awaitable_context import Opening
 from iris_py.api.codec import as_codec, encode, encode_some
 from iris_py.api.coded import CodedInbox, CodedSubscription
 from iris_py.api.hooks import hook_of
-from iris_py.api.runtime import BATCH_COST_BYTES, resolve
+from iris_py.api.runtime import BATCH_COST_BYTES, SENT_PER_TURN_MAX, resolve
 from iris_py.api.subscription import CountedSubscription, Inbox, Subscription
 from iris_py.defaults import GROUP_QUEUE_MESSAGES, SUBSCRIPTION_QUEUE_MESSAGES
 from iris_py.errors import ConfigurationError, NodeClosed, Overloaded
@@ -126,9 +126,17 @@ class Topics:
         count = self._add(topic, payload) if is_converted else None  # the caller has tried it with bytes
         if count is None:
             runtime.check_loop()  # from here on as `Runtime.send_to_all`, without another coroutine
-            count = self._core.publish(topic, payload, self._loop.time(), NO_HEADERS)
+            now = self._loop.time()
+            is_turn_over = self._end_full_batch(topic, payload, now)
+            count = self._core.publish(topic, payload, now, NO_HEADERS)
             if count is None:
                 count = await runtime.send_later(self._core.publish, topic, payload, NO_HEADERS)
+            elif is_turn_over:
+                try:
+                    await asyncio.sleep(0)
+                finally:
+                    self._driver.wake()  # not before: the message would leave alone
+                return count
             self._driver.wake()
             if runtime.charge_turn():
                 await asyncio.sleep(0)
@@ -136,6 +144,21 @@ class Topics:
                 runtime.unrested += self._publisher.ended_bytes // BATCH_COST_BYTES
                 self._publisher.ended_bytes = 0
         return count
+
+    def _end_full_batch(self, topic: str, payload: bytes, now: float) -> bool:
+        """Send the last batch before a message for which it has no room, so that the links count it; return whether to rest.
+
+        A turn ends behind a full batch. If it ended within the next one, a third of the bodies of large messages would be
+        nearly empty.
+        """
+        runtime, run = self._runtime, self._runtime.runs.get(topic)
+        if run is None or not run.ends_full(payload):
+            return False
+        if runtime.unrested + run.size // BATCH_COST_BYTES < SENT_PER_TURN_MAX or not self._driver.transmit_first():
+            self._publisher.send_all(now)
+            return False
+        runtime.unrested = self._publisher.ended_bytes = 0
+        return True
 
     async def publish_many(
         self,

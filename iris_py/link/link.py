@@ -210,8 +210,7 @@ class Link:
         ``RECORD_BYTES_MAX``, or a large record could never complete. One call reads frames up to ``WORK_MAX``. While
         ``has_unread`` is set, the owner handles the results, then calls again with the unused data.
         """
-        self._work = WORK_MAX
-        self.has_unread = False
+        self._work, self.has_unread = WORK_MAX, False
         if self._has_said:
             self._has_said = False
             self._silent_since, self._heard_from = self._last_received, self.received_bytes
@@ -252,13 +251,10 @@ class Link:
                 record = opener.open(sealed) if length < LARGE_BYTES else self._buffers.open(opener, sealed)
                 self._receive_record(record, 0, now)
                 offset = stop
-        except AuthenticationError:
-            self._end(
-                "a record or handshake message that could not be authenticated", refused=self.state is LinkState.HANDSHAKE
-            )
-            return end
-        except ProtocolError as refusal:
-            self._end(str(refusal), refused=self.state is LinkState.HANDSHAKE)
+        except (AuthenticationError, ProtocolError) as refusal:
+            forged = "a record or handshake message that could not be authenticated"
+            reason = forged if isinstance(refusal, AuthenticationError) else str(refusal)
+            self._end(reason, refused=self.state is LinkState.HANDSHAKE)
             return end
         if self._late_s or now > self._lateness.late_at:
             self._look_for_late(now)
@@ -734,6 +730,10 @@ class Link:
         )
 
     # -- events
+
+    def has_results(self) -> bool:
+        """Tell whether received bytes have led to packets, events or data to send."""
+        return bool(self._packets or self.events) or self.has_output()
 
     def packets_received(self) -> list[Packet]:
         """Take the received packets, in order."""

@@ -59,9 +59,10 @@ _BROKEN = (errno.ECONNRESET, errno.ENOTCONN)
 PORT_ATTEMPTS_MAX = 16
 #: Largest read; a record is at most half of it.
 RECEIVE_BUFFER_BYTES = 2 * (RECORD_BYTES_MAX + 4)
-#: Size of the transport's queue, behind that of the link. Small, because urgent frames cannot overtake its contents; large
-#: enough to keep a socket busy for a turn of the loop.
-WRITE_BUFFER_BYTES = 256 * 1024
+#: Size of the transport's queue, behind that of the link. Small, because urgent frames cannot overtake its contents, and a full
+#: body of publications (240 KiB) is written at once, while it is in the cache of the processor; large enough to keep a socket
+#: busy for a turn of the loop.
+WRITE_BUFFER_BYTES = 192 * 1024
 #: Bytes taken from a link at once while its transport has room.
 WRITE_BATCH_BYTES = 128 * 1024
 #: The C library of Linux returns memory at the top of its heap to the system once 128 KiB of it are free, and every few records
@@ -222,8 +223,12 @@ class LinkStream(asyncio.BufferedProtocol):
         """Handle the input in the buffer until ``until``; return whether complete frames are left."""
         while True:
             self._start += link.receive_data(self._buffer[self._start : self._end], now)
-            self._driver.link_received(link)
-            if not link.has_unread or link.state is CLOSED:
+            if not link.has_unread:
+                self._driver.link_received(link)
+                return False
+            if link.has_results():  # not behind a fragment within a large message, which takes all work of a call
+                self._driver.link_received(link)
+            if link.state is CLOSED:
                 return False
             now = self._driver.loop.time()
             if now >= until:
@@ -285,9 +290,10 @@ class LinkStream(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._is_paused = False
-        if self.link is not None:
-            self.flush(self.link)
-            self._driver.link_received(self.link)
+        if (link := self.link) is not None:
+            self.flush(link)
+            if link.events or self._driver.has_output_for(link):  # usually neither: the core need not be asked
+                self._driver.link_received(link)
 
     # --
 
@@ -525,6 +531,10 @@ class Driver:
             else:
                 self.transmit()
 
+    def has_output_for(self, link: Link) -> bool:
+        """Tell whether the core has more to write to a link whose data were written."""
+        return self._core is not None and self._core.has_output_for(link)
+
     def connection_lost(self, link: Link) -> None:
         """Remove the link of a stream that has ended."""
         connection = self._connections.pop(link, None)
@@ -585,7 +595,12 @@ class Driver:
         """Schedule :meth:`transmit` for this turn of the event loop."""
         if not self.is_awake:
             self.is_awake = True
-            self.loop.call_soon(self.transmit, context=self._context)
+            self.loop.call_soon(self._transmit_awake, context=self._context)
+
+    def _transmit_awake(self) -> None:
+        """Run :meth:`transmit`, unless it has run since :meth:`wake`: what came later may wait for more."""
+        if self.is_awake:
+            self.transmit()
 
     # -- in the context of the node
 
@@ -606,6 +621,13 @@ class Driver:
         """
         if not (self._is_transmitting or self.is_awake):
             self.transmit()
+
+    def transmit_first(self) -> bool:
+        """Run :meth:`transmit` before a message, which the caller sends after the next turn; return False within transmit."""
+        if self._is_transmitting:
+            return False
+        self.transmit()
+        return True
 
     def transmit(self) -> None:
         """Take and handle the outputs of the core until none is left; then set the timer."""

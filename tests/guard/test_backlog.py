@@ -15,15 +15,20 @@ import iris_py
 from iris_py.link.config import LinkConfig
 from iris_py.net.driver import RECEIVE_BUFFER_BYTES, WRITE_BATCH_BYTES, WRITE_BUFFER_BYTES
 from iris_py.net.sockets import NOTSENT_BYTES_MAX
+from iris_py.patterns.topic.bodies import PublicationBatch
 from iris_py.peers.group import BODY_BYTES
 from iris_security import Secret
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import pytest
+
 SECRET = Secret(bytes(range(32)))
 SIZE = 1024
 WARM_UP = 100
+#: Messages of 16 KiB in a full batch (``RUN_BODY_BYTES_MAX``).
+FULL_MESSAGES = 14
 #: More than any bound, and than the buffers of two sockets without bounds.
 MOST = 64 * 1024
 #: Turns of the event loop without progress, after which the publisher waits for the receiver.
@@ -106,3 +111,42 @@ def test_a_receiver_that_is_behind_has_little_on_the_way() -> None:
     assert LinkConfig().queue_bytes_high < seen * SIZE < QUEUE_BYTES + NOTSENT_BYTES_MAX + SOCKET_BYTES
     assert sum(batches) == WARM_UP + seen
     assert max(batches) * SIZE <= RECEIVE_BUFFER_BYTES, "a subscription gets no more than one read in a turn"
+
+
+def test_a_turn_of_a_publisher_ends_behind_a_full_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the turn ended within a batch, a quarter of the bodies would be cut short, to 4 of these messages."""
+    counts: list[int] = []
+    encode = PublicationBatch.encode
+
+    def note(self: PublicationBatch, first: int) -> tuple[list[bytes], int]:
+        counts.append(len(self.payloads))
+        return encode(self, first)
+
+    monkeypatch.setattr(PublicationBatch, "encode", note)
+    size, count = 16 * SIZE, 56 * FULL_MESSAGES
+    payloads = [number.to_bytes(2, "big") + bytes(size - 2) for number in range(count)]
+
+    async def main() -> list[bytes]:
+        async with (
+            iris_py.connect(secret=SECRET, discovery=False) as node,
+            iris_py.connect(secret=SECRET, seeds=[node.address], discovery=False) as member,
+            member.subscribe("news", policy="block") as news,
+        ):
+            iterator = aiter(news)
+            await node.publish("news", b"warm")
+            await anext(iterator)
+            counts.clear()
+
+            async def read() -> list[bytes]:
+                return [(await anext(iterator)).payload for _ in range(count)]
+
+            reading = asyncio.create_task(read())
+            for payload in payloads[: count // 2]:
+                await node.publish("news", payload)
+            await asyncio.gather(*(node.publish("news", payload) for payload in payloads[count // 2 :]))  # keeps the order, too
+            return await reading
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert runner.run(main()) == payloads
+    assert max(counts) == FULL_MESSAGES
+    assert count / len(counts) > 0.8 * FULL_MESSAGES, counts

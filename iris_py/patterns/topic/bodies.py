@@ -87,16 +87,31 @@ class PublicationBatch:
         if self.room < 0 or len(payload) > BODY_BYTES:
             return False
         room = self.room - RUN_MESSAGE_COST - len(payload)
-        if room < 0 and not self._before and len(self.payloads) <= LENGTHENED_MESSAGES_MAX:
-            more = min(BODY_BYTES, packets.RUN_BODY_BYTES_MAX - self.limit)
-            if room + more >= 0:
-                room += more
-                self.limit += more
         if room < 0:
-            return False
+            more = self._more_bytes()
+            room += more
+            if room < 0:
+                return False
+            self.limit += more
         self.room = room
         self.payloads.append(payload)
         return True
+
+    def ends_full(self, payload: bytes) -> bool:
+        """Tell whether the batch has several publications, and the next one has no room even in a lengthened batch."""
+        room = self.room - RUN_MESSAGE_COST - len(payload)
+        return room < 0 and len(self.payloads) > 1 and (room + self._more_bytes() < 0 or len(payload) > BODY_BYTES)
+
+    def _more_bytes(self) -> int:
+        """Return by how much the batch can be lengthened."""
+        if self._before or len(self.payloads) > LENGTHENED_MESSAGES_MAX:
+            return 0
+        return min(BODY_BYTES, packets.RUN_BODY_BYTES_MAX - self.limit)
+
+    @property
+    def size(self) -> int:
+        """The size of the batch so far, about."""
+        return self.limit - self.room - self._before
 
     def encode(self, first: int) -> tuple[list[bytes], int]:
         """End the batch; return its message, in parts, and the size of the message.

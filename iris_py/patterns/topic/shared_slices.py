@@ -112,3 +112,6 @@ class SliceBatch(PublicationBatch):
         self.room = room
         self.payloads.append(payload)
         return True
+
+    def _more_bytes(self) -> int:
+        return 0

@@ -49,6 +49,10 @@ class UnheardBatch(PublicationBatch):
         self.clear()
         return True
 
+    def ends_full(self, payload: bytes) -> bool:
+        """Return False: there always is room."""
+        return False
+
 
 class UnheardBatches:
     """The open batches without receivers, for one publisher.

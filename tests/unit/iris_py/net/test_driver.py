@@ -167,6 +167,51 @@ def test_what_arrives_in_pieces_is_whole_and_there_is_always_room_for_a_record(r
     assert link.taken == stream[: len(stream) // record_bytes * record_bytes]
 
 
+def test_the_core_is_told_of_a_link_that_was_written_or_read_only_if_there_is_news() -> None:
+    told, more = Mock(), Mock(return_value=False)
+    driver = SimpleNamespace(loop=Mock(time=lambda: 0.0), link_received=told, has_output_for=more)
+    connection = LinkStream(cast("Any", driver), None)
+    connection._transport = Mock(is_closing=lambda: False)
+    link = connection.link = Mock(events=[], data_to_send=lambda _budget: [], state=LinkState.OPEN)
+    connection.resume_writing()
+    told.assert_not_called()
+    more.return_value = True  # a tunnel has more for the link
+    connection.resume_writing()
+    told.assert_called_once_with(link)
+    more.return_value, link.events = False, [object()]
+    connection.resume_writing()
+    assert told.call_count == 2
+
+    def receive(_data: memoryview, _now: float) -> int:
+        link.has_unread, link.has_results.return_value = next(steps)
+        return 0
+
+    told.reset_mock()
+    link.receive_data = receive
+    steps = iter([(True, False), (True, True), (True, False), (False, False)])
+    assert not connection._read(link, 0.0, 1.0)
+    assert told.call_count == 2, "for the results, and at the end"
+
+
+def test_what_was_sent_first_is_not_sent_again_in_the_turn() -> None:
+    async def main() -> None:
+        core = Core()
+        driver = Driver(MemoryNetwork(1).host(A), cast("Any", Owner()))
+        driver.run(cast("Any", core), lambda _address, _error: None)
+        core.has_output = Mock(return_value=False)  # type: ignore[method-assign]
+        states = [driver.is_awake, driver.transmit_first(), driver.is_awake]
+        assert states == [True, True, False]
+        looked = core.has_output.call_count
+        await asyncio.sleep(0)
+        assert core.has_output.call_count == looked, "what came since waits for more"
+        driver.wake()
+        await asyncio.sleep(0)
+        assert core.has_output.call_count > looked
+        driver.abort()
+
+    run(main())
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems wake the event loop for every byte")
 def test_the_rest_of_a_large_record_wakes_the_event_loop_once_or_after_a_while() -> None:
     listener = socket.create_server(("127.0.0.1", 0))
@@ -326,6 +371,9 @@ class Sliced:
         self._order.append(self._name)
         self.has_unread = len(data) > 1
         return min(1, len(data))
+
+    def has_results(self) -> bool:
+        return True
 
     def receive_eof(self, _now: float) -> None:
         self.has_ended = True

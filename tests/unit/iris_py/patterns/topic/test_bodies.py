@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from iris_py.patterns.topic.bodies import CAST_BODY_BYTES, CASTS_IN_FLIGHT_MAX, Bodies
+import pytest
+
+from iris_py.patterns.topic.bodies import CAST_BODY_BYTES, CASTS_IN_FLIGHT_MAX, Bodies, PublicationBatch
 from iris_py.patterns.topic.outgoing_flows import OutgoingFlow
+from iris_py.patterns.topic.shared_slices import SliceBatch
 from iris_py.patterns.topic.targets import CastTarget, PublicationRoute, PublicationTarget
-from iris_py.peers.group import Group
+from iris_py.patterns.topic.unheard_batches import UnheardBatch
+from iris_py.peers.group import BODY_BYTES, Group
 from iris_py.wire import packets
 from iris_py.wire.flows import encode_cast, encode_flow, encode_moved
 from tests.unit.iris_py.patterns.topic.test_deliveries import KEYRING, LOCAL, REMOTE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 ENTRY = bytes(12) + (7).to_bytes(8, "big")
 
@@ -138,3 +146,16 @@ def test_a_group_that_got_no_messages_is_told_nothing() -> None:
     sender = Sender()
     sender.bodies.end(sender.cast_target, 9)
     assert sender.casts == []
+
+
+@pytest.mark.parametrize("make", [PublicationBatch, partial(SliceBatch, messages_max=100), lambda *_values: UnheardBatch()])
+@pytest.mark.parametrize("size", [1, 1000, 20_000, BODY_BYTES])
+def test_a_batch_is_full_where_it_takes_no_further_publication(make: Callable[..., PublicationBatch], size: int) -> None:
+    batch = make(b"topic", bytes(size), 0, 1)
+    taken, is_full = 1, batch.ends_full(bytes(size))
+    while taken < 2 * packets.RUN_MESSAGES_MAX and batch.append(bytes(size)):
+        assert not is_full
+        taken, is_full = taken + 1, batch.ends_full(bytes(size))
+    assert is_full is (1 < taken < 2 * packets.RUN_MESSAGES_MAX), "a lone publication fills none"
+    if not batch.is_unheard:
+        assert 0 <= batch.size - sum(map(len, batch.payloads)) <= 100 + packets.RUN_MESSAGE_COST * taken
