@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from iris_py.api.options import SubscribeOptions
     from iris_py.api.runtime import Runtime
     from iris_py.api.subscription import Callback, MakeInbox
-    from iris_py.patterns.topic.bodies import HeadedMessage
+    from iris_py.patterns.topic.bodies import HeadedMessage, PublicationBatch
     from iris_py.patterns.topic.queue import OverflowPolicy
     from iris_py.wire.headers import Headers, HeaderValue
 
@@ -126,8 +126,13 @@ class Topics:
         count = self._add(topic, payload) if is_converted else None  # the caller has tried it with bytes
         if count is None:
             runtime.check_loop()  # from here on as `Runtime.send_to_all`, without another coroutine
+            run = runtime.runs.get(topic)
+            if run is not None and run.append(payload):  # as `Publisher.publish`, for a batch that is lengthened
+                if runtime.charge_turn():
+                    await asyncio.sleep(0)
+                return run.count
             now = self._loop.time()
-            is_turn_over = self._end_full_batch(topic, payload, now)
+            is_turn_over = run is not None and self._end_full_batch(run, payload, now)
             count = self._core.publish(topic, payload, now, NO_HEADERS)
             if count is None:
                 count = await runtime.send_later(self._core.publish, topic, payload, NO_HEADERS)
@@ -145,14 +150,14 @@ class Topics:
                 self._publisher.ended_bytes = 0
         return count
 
-    def _end_full_batch(self, topic: str, payload: bytes, now: float) -> bool:
+    def _end_full_batch(self, run: PublicationBatch, payload: bytes, now: float) -> bool:
         """Send the last batch before a message for which it has no room, so that the links count it; return whether to rest.
 
         A turn ends behind a full batch. If it ended within the next one, a third of the bodies of large messages would be
         nearly empty.
         """
-        runtime, run = self._runtime, self._runtime.runs.get(topic)
-        if run is None or not run.ends_full(payload):
+        runtime = self._runtime
+        if not run.ends_full(payload):
             return False
         if runtime.unrested + run.size // BATCH_COST_BYTES < SENT_PER_TURN_MAX or not self._driver.transmit_first():
             self._publisher.send_all(now)

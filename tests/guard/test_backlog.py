@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import uvloop
 
@@ -16,6 +16,7 @@ from iris_py.link.config import LinkConfig
 from iris_py.net.driver import RECEIVE_BUFFER_BYTES, WRITE_BATCH_BYTES, WRITE_BUFFER_BYTES
 from iris_py.net.sockets import NOTSENT_BYTES_MAX
 from iris_py.patterns.topic.bodies import PublicationBatch
+from iris_py.patterns.topic.publisher import Publisher
 from iris_py.peers.group import BODY_BYTES
 from iris_security import Secret
 
@@ -114,19 +115,30 @@ def test_a_receiver_that_is_behind_has_little_on_the_way() -> None:
 
 
 def test_a_turn_of_a_publisher_ends_behind_a_full_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the turn ended within a batch, a quarter of the bodies would be cut short, to 4 of these messages."""
+    """If the turn ended within a batch, a quarter of the bodies would be cut short, to 4 of these messages.
+
+    The publisher looks at receivers once for a batch, and not each time that the batch is lengthened.
+    """
     counts: list[int] = []
-    encode = PublicationBatch.encode
+    looks = looks_alone = 0
+    encode, publish = PublicationBatch.encode, Publisher.publish
 
     def note(self: PublicationBatch, first: int) -> tuple[list[bytes], int]:
         counts.append(len(self.payloads))
         return encode(self, first)
 
+    def note_look(self: Publisher, topic: str, payload: bytes, *values: Any) -> int | None:
+        nonlocal looks
+        looks += 1
+        return publish(self, topic, payload, *values)
+
     monkeypatch.setattr(PublicationBatch, "encode", note)
+    monkeypatch.setattr(Publisher, "publish", note_look)
     size, count = 16 * SIZE, 56 * FULL_MESSAGES
     payloads = [number.to_bytes(2, "big") + bytes(size - 2) for number in range(count)]
 
     async def main() -> list[bytes]:
+        nonlocal looks_alone
         async with (
             iris_py.connect(secret=SECRET, discovery=False) as node,
             iris_py.connect(secret=SECRET, seeds=[node.address], discovery=False) as member,
@@ -143,6 +155,7 @@ def test_a_turn_of_a_publisher_ends_behind_a_full_batch(monkeypatch: pytest.Monk
             reading = asyncio.create_task(read())
             for payload in payloads[: count // 2]:
                 await node.publish("news", payload)
+            looks_alone = looks
             await asyncio.gather(*(node.publish("news", payload) for payload in payloads[count // 2 :]))  # keeps the order, too
             return await reading
 
@@ -150,3 +163,4 @@ def test_a_turn_of_a_publisher_ends_behind_a_full_batch(monkeypatch: pytest.Monk
         assert runner.run(main()) == payloads
     assert max(counts) == FULL_MESSAGES
     assert count / len(counts) > 0.8 * FULL_MESSAGES, counts
+    assert looks_alone < 2.5 * count / 2 / FULL_MESSAGES, "once, and once more while a link is congested"

@@ -143,8 +143,8 @@ WORKLOADS: dict[str, tuple[Callable[[Node, int], Awaitable[None]], int, Cost]] =
     "surveys of a member": (survey, 400, Cost(310, 230, 4.1, 4.1, 8.8)),
     "publications of 64 bytes": (partial(publish, size=64), 20_000, Cost(2.6, 4.9, 0.002, 0.002, 0.0026)),
     "publications of 1 KiB": (partial(publish, size=1024), 10_000, Cost(3.1, 5.1, 0.017, 0.017, 0.015)),
-    "publications of 16 KiB": (partial(publish, size=16 * 1024), 1_000, Cost(22, 19, 0.21, 0.21, 0.22)),
-    "publications of 1 MiB": (partial(publish, size=1024 * 1024), 100, Cost(760, 480, 11, 12.5, 16)),
+    "publications of 16 KiB": (partial(publish, size=16 * 1024), 1_000, Cost(20, 18, 0.17, 0.17, 0.2)),
+    "publications of 1 MiB": (partial(publish, size=1024 * 1024), 100, Cost(640, 470, 11, 12.5, 16)),
     "blocks of 256 KiB through a tunnel": (send_blocks, 640, Cost(350, 230, 7.5, 8, 7.5)),
 }
 
