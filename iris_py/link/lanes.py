@@ -257,7 +257,11 @@ class Lanes:
             else:
                 self._add_bulk(BODY, MULTICAST if is_ordered else UNICAST, group, memoryview(b"".join(messages)))
             return
-        self._make_room(size)
+        if self._parts_bytes + size > RECORD_BYTES:
+            self._make_room(size)
+        else:  # the usual case of `_make_room`, without the call
+            self.queued_bytes += size
+            self._parts_bytes += size
         self._parts.append(_BODY.pack(BODY, size, group))
         self._parts += messages
 

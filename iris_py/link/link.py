@@ -134,6 +134,7 @@ class Link:
         proofs: The proofs that both ends have given each other.
         datagrams: Encrypts datagrams between the two ends, beside the connection; None during the handshake.
         shared: Ids of the groups whose key both ends have proved to hold; :meth:`send_body` works for these.
+        packets: The output of :meth:`packets_received`.
         late_s: Highest age of the packets received while the line's delay made the link unsure; 0 if this side stood still.
         clock_due: Time from which :meth:`tell_clock` must precede the next packet.
         events: The output of :meth:`events_received`.
@@ -151,10 +152,10 @@ class Link:
     __slots__ = (
         "_buffers", "_close_reason", "_close_sent", "_closing_bytes", "_closing_since", "_config", "_deadline", "_fragments",
         "_handshake", "_handshake_hash", "_has_said", "_heard_from", "_introduction", "_is_released", "_lanes",
-        "_last_received", "_late_s", "_lateness", "_opener", "_pace", "_packets", "_peer_closed", "_raw", "_sealer",
-        "_silent_since", "_tunnel_read", "_tunnel_told", "_unread", "_work", "active_at", "clock_due", "congested", "datagrams",
-        "events", "has_more", "has_unread", "id", "initiator", "is_busy", "is_open", "is_peer_leaving", "is_quiet",
-        "is_releasing", "is_unsure", "late_s", "proofs", "received_bytes", "sent_bytes", "shared", "signs", "state", "version",
+        "_last_received", "_late_s", "_lateness", "_opener", "_pace", "_peer_closed", "_raw", "_sealer", "_silent_since",
+        "_tunnel_read", "_tunnel_told", "_unread", "_work", "active_at", "clock_due", "congested", "datagrams", "events",
+        "has_more", "has_unread", "id", "initiator", "is_busy", "is_open", "is_peer_leaving", "is_quiet", "is_releasing",
+        "is_unsure", "late_s", "packets", "proofs", "received_bytes", "sent_bytes", "shared", "signs", "state", "version",
     )  # fmt: skip
 
     def __init__(self, *, handshake: Handshaking, now: float, config: LinkConfig, buffers: RecordBuffers | None = None) -> None:
@@ -171,7 +172,7 @@ class Link:
         self._handshake_hash = b""
         self._config = config
         self.events: list[LinkEvent] = []
-        self._packets: list[Packet] = []
+        self.packets: list[Packet] = []
         self._handshake: Handshaking | None = handshake
         self._introduction: Introducing | None = None
         self._sealer: RecordSealer | None = None
@@ -184,8 +185,7 @@ class Link:
         self._pace = Pace()
         self._lateness = Lateness()
         self._late_s = 0.0  # lateness found by the current `receive_data`
-        self._tunnel_read = 0  # bytes of chunks
-        self._tunnel_told = 0  # the part of them acknowledged
+        self._tunnel_read = self._tunnel_told = 0  # bytes of chunks, and the part of them acknowledged
         self._close_reason: CloseReason | None = None
         self._close_sent = self._peer_closed = self.is_peer_leaving = False
         self._closing_since = now  # time of the last extension of the close timeout
@@ -396,14 +396,15 @@ class Link:
         sealer = self._sealer
         if sealer is None or self.state is CLOSED:
             return out
-        sent = 0
-        while body := self._next_record() if sent < budget else b"":
+        sent, lanes = 0, self._lanes
+        while sent < budget and (frames := lanes.take_record() if self._close_reason is None else self._last_frames()):
+            body = b"".join(frames)
             self._has_said = True
             sealed = sealer.seal(body) if len(body) < LARGE_BYTES else self._buffers.seal(sealer, body)
             length = _LENGTH.pack(len(sealed))
             out += (length + sealed,) if len(sealed) < JOINED_BYTES_MAX else (length, sealed)
             sent += 4 + len(sealed)
-            self.has_more = self._close_reason is not None or self._lanes.has_more
+            self.has_more = self._close_reason is not None or lanes.has_more
             if not self.has_more:
                 break
         self.sent_bytes += sent
@@ -434,17 +435,15 @@ class Link:
         if self._lanes.queued_bytes > self._config.queue_bytes_max:
             self._end("the peer does not read", kind="unread")
 
-    def _next_record(self) -> bytes:
-        """Return the body of the next record; empty if nothing is queued or CLOSE was sent."""
+    def _last_frames(self) -> list[bytes | memoryview]:
+        """Return the frames of the next record of a closing link: of the queue, then CLOSE, then none."""
         frames = [] if self._close_sent else self._lanes.take_record()
-        if not frames:
-            if self._close_sent or self._close_reason is None:
-                return b""
+        if not frames and not self._close_sent and self._close_reason is not None:
             self._close_sent = True
             frames = [FRAME.pack(CLOSE, 1), bytes((self._close_reason,))]
             if self._peer_closed:
                 self._end("closed", clean=True)
-        return b"".join(frames)
+        return frames
 
     # -- receiving
 
@@ -487,7 +486,7 @@ class Link:
             work -= 1 + length // (CONTROL_WORK_BYTES if kind == CONTROL else PACKET_WORK_BYTES)
             if kind == BODY and self.is_open and type(record) is bytes and length >= BODY_HEADER_BYTES:
                 body = offset + BODY_HEADER_BYTES  # the usual case of `_receive_packet`, without the call
-                self._packets.append((BODY, record[offset:body], record, body, stop))
+                self.packets.append((BODY, record[offset:body], record, body, stop))
             elif kind in PACKET_KINDS:
                 self._receive_packet(kind, record, offset, stop)
             elif kind in TUNNEL_KINDS:
@@ -509,7 +508,7 @@ class Link:
             raise ProtocolError("a truncated packet")
         if not isinstance(record, bytes):
             record, start, body, stop = bytes(record[start:stop]), 0, BODY_HEADER_BYTES, stop - start
-        self._packets.append((kind, record[start:body], record, body, stop))
+        self.packets.append((kind, record[start:body], record, body, stop))
 
     def _receive_tunnel(self, kind: int, record: bytes | memoryview, start: int, stop: int) -> None:
         if self.state is not OPEN and self.state is not CLOSING:
@@ -518,7 +517,7 @@ class Link:
         if stop < chunk:
             raise ProtocolError("a truncated chunk of a tunnel")
         self._tunnel_read += stop - start
-        self._packets.append((kind, bytes(record[start:chunk]), record, chunk, stop))
+        self.packets.append((kind, bytes(record[start:chunk]), record, chunk, stop))
 
     def _receive_frame(self, kind: int, body: bytes, now: float) -> None:
         """Handle a frame of any type except packets, fragments and tunnel chunks."""
@@ -541,14 +540,14 @@ class Link:
             self.signs.take_question(body)
             self._lanes.add_pong(self.signs.answer(self._lateness, now))
         elif kind in (CONTROL, FLUSHED):
-            self._packets.append((kind, body, b"", 0, 0))
+            self.packets.append((kind, body, b"", 0, 0))
         elif kind == TAKEN:
             if len(body) != _TOTAL.size or not self._pace.acknowledge(int.from_bytes(body, "big"), now):
                 raise ProtocolError("chunks acknowledged that were never sent")
         elif kind == GENERATION:
             self.events.append(read_claim(body))
         elif kind == SHARE:
-            self._packets.append((SHARE, group_of_share(body), body, 0, len(body)))
+            self.packets.append((SHARE, group_of_share(body), body, 0, len(body)))
         elif kind == RANK:
             if len(body) != RANK_BYTES:
                 raise ProtocolError("a malformed rank")
@@ -568,14 +567,14 @@ class Link:
                 self.is_unsure = False
                 self.events.append(LinkVerified())
         elif kind > LAST_KIND:
-            self._packets.append((kind, b"", b"", 0, 0))  # from a newer version; the owner only counts it
+            self.packets.append((kind, b"", b"", 0, 0))  # from a newer version; the owner only counts it
         else:
             raise ProtocolError(f"an unexpected frame of type {kind}")
 
     def _look_for_late(self, now: float) -> None:
         """Send a PING if packets have arrived late, to learn whether the peer still waits for the replies."""
         late_s = max(self._late_s, self._lateness.late_s(now))
-        if late_s and any(packet[0] in MESSAGE_KINDS for packet in self._packets):
+        if late_s and any(packet[0] in MESSAGE_KINDS for packet in self.packets):
             if not self.is_unsure:
                 self.verify(now)
                 self.late_s = late_s
@@ -588,7 +587,7 @@ class Link:
             raise ProtocolError("a fragment before the link was open")
         pieces = self._fragments.add(record, start, stop, is_last=kind == FRAGMENT_END)
         if pieces is not None:
-            self._packets.append(packet_of(pieces))
+            self.packets.append(packet_of(pieces))
 
     def _receive_close(self, body: bytes, now: float) -> None:
         self._peer_closed = True
@@ -733,11 +732,11 @@ class Link:
 
     def has_results(self) -> bool:
         """Tell whether received bytes have led to packets, events or data to send."""
-        return bool(self._packets or self.events) or self.has_output()
+        return bool(self.packets or self.events) or self.has_output()
 
     def packets_received(self) -> list[Packet]:
         """Take the received packets, in order."""
-        packets, self._packets = self._packets, []
+        packets, self.packets = self.packets, []
         return packets
 
     def events_received(self) -> list[LinkEvent]:

@@ -187,21 +187,27 @@ class LinkStream(asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._buffer is _NO_BUFFER:
             self._buffer = _receive_buffers.take()
-        return self._buffer[self._end :]
+        return self._buffer[self._end :] if self._end else self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
         link = self.link
         if link is None:
             return
         now = self._driver.loop.time()
+        until = now + TURN_S
         if now > self._driver.late_at:
             self._driver.resume(now)
         self._end += nbytes
         is_full = self._driver.reads_on and self._end == len(self._buffer)
-        if self._read(link, now, now + TURN_S):
-            self.pause_reading()
-            self._driver.let_wait(self)
-            return
+        self._start += link.receive_data(self._buffer[self._start : self._end], now)
+        if not link.has_unread or link.has_results():
+            self._driver.link_received(link)
+        if link.has_unread and link.state is not CLOSED:
+            now = self._driver.loop.time()
+            if now >= until or self._read(link, now, until):
+                self.pause_reading()
+                self._driver.let_wait(self)
+                return
         self._make_room()
         if is_full:
             self.pause_reading()

@@ -456,7 +456,7 @@ class NodeCore:
         if link.events:
             self._exchange.handle_link(link, now)
         else:  # as `Exchange.receive_packets`, without the call
-            received = link.packets_received()
+            received, link.packets = link.packets, []
             if (peer := self.peers.peer_by_link.get(link)) is not None:
                 self._inbound.receive_packets(link, peer, received, now)
         if link.has_output():

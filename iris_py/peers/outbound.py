@@ -313,7 +313,9 @@ class Outbound:
                 link.proofs.offer(group.keys)
                 packet = packet or group.seal_multicast(b"".join(body))
                 link.send_packet(MULTICAST, group.id, *packet)
-            self.touch(link, now)
+            self.touched[link] = None
+            if link.is_quiet:  # as `touch`, without the call
+                self._wake(link, now)
         return unlinked
 
     def cast(self, group: Group, body: bytes) -> None:
