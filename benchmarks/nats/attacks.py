@@ -3,6 +3,7 @@
 Two honest connections send a message from one to the other, some hundred times a second; the figure is the 99th percentile of
 the time of a message, without the attacker and beside it, in one run. All processes share the machine, so the attacker also
 takes processor time from the honest clients. The first row shows how much: its attacker only computes, without a connection.
+With ``--nats-server``, the same attacks also meet nats-server, without users, beside the same honest clients.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from benchmarks.cli import measure
 from benchmarks.harness import START_TIMEOUT_S, BenchmarkFailed, Sample, Section, Stage, Trial
 from benchmarks.nats.attackers import ATTACKS, attack
 from benchmarks.nats.clients import READ_BYTES, Client, msg_bytes, pub
-from benchmarks.nats.servers import Door
+from benchmarks.nats.servers import SERVER, Door, missing_reason
+from benchmarks.peers.servers import Broker
 from benchmarks.report import as_table
 from benchmarks.web.clients import percentile
 
@@ -39,9 +41,14 @@ _PAYLOAD: Final = b"x" * 16
 _HONEST: Final = b'CONNECT {"verbose":false,"pedantic":false,"headers":true,"auth_token":"honest"}\r\n'
 
 
-def section(scale: float = 1.0) -> Section:
-    """Return the attacks."""
-    trials = [Trial(each.__name__.replace("_", " "), partial(_measure, each.__name__, scale)) for each in ATTACKS]
+def section(scale: float = 1.0, *, has_peer: bool = False) -> Section:
+    """Return the attacks; with ``has_peer`` each also on nats-server."""
+    trials: list[Trial] = []
+    for each in ATTACKS:
+        name = each.__name__.replace("_", " ")
+        trials.append(Trial(name, partial(_measure, each.__name__, scale)))
+        if has_peer:
+            trials.append(Trial(f"{name}, {SERVER}", partial(_measure, each.__name__, scale, is_peer=True)))
     return Section("attacks", "The time of a message from one honest client to another, alone and beside an attacker.", trials)
 
 
@@ -55,9 +62,10 @@ def settings() -> str:
     return '[nats]\nlisten = "127.0.0.1:0"\n' + "".join(users) + password
 
 
-def _measure(name: str, scale: float) -> Sequence[Sample]:
+def _measure(name: str, scale: float, *, is_peer: bool = False) -> Sequence[Sample]:
     with Stage() as stage:
-        door = stage.enter_context(Door(stage.home, "door", settings=settings()))
+        door: Door | Broker = Broker(SERVER, stage.home.directory) if is_peer else Door(stage.home, "door", settings=settings())
+        stage.enter_context(door)
         sender, receiver = (Client(door.port, is_greeted=False) for _ in range(2))
         for each in (sender, receiver):
             stage.callback(each.socket.close)
@@ -99,12 +107,16 @@ def _send(sender: Client, receiver: Client, seconds: float) -> list[float]:
 
 def main(
     rounds: Annotated[int, typer.Option(min=1, max=100, help="How often each attack has its turn.")] = 5,
+    nats_server: Annotated[bool, typer.Option(help="Attack nats-server, too.")] = False,
     quick: Annotated[bool, typer.Option(help="Measure next to nothing: shows that everything works.")] = False,
 ) -> None:
     """Measure what an honest client of a NATS door notices of attackers."""
     load = os.getloadavg()[0]
+    if nats_server and (reason := missing_reason()):
+        print(f"benchmarks: {reason}", file=sys.stderr)
+        raise typer.Exit(2)
     try:
-        results = measure([section(1 / 10 if quick else 1.0)], rounds)
+        results = measure([section(1 / 10 if quick else 1.0, has_peer=nats_server)], rounds)
     except BenchmarkFailed as exc:
         print(f"benchmarks: {exc}", file=sys.stderr)
         raise typer.Exit(1) from None

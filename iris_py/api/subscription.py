@@ -67,6 +67,8 @@ class Inbox(PartInLoop):
         reader: The task that iterates over a subscription of a group.
         handed: Number of messages that the program works on, besides those in ``taken``; of a group alone.
         in_buffer: Returns the number of messages taken for a program in another thread, which has not got them.
+        begin_reading: Called once, with the first message or the end of the subscription: the owner begins to take messages.
+            None for an owner that has begun.
     """
 
     _what = "subscription"
@@ -99,6 +101,7 @@ class Inbox(PartInLoop):
         self._is_shared = isinstance(queue, SharedQueue)
         self.handed = 0
         self.in_buffer: Callable[[], int] = int
+        self.begin_reading: Callable[[], object] | None = None
         self.reader: asyncio.Task[Any] | None = None
         # With a group: done when the program has taken the rest, after the end of the subscription; None before the end.
         self._rest: asyncio.Future[None] | None = None
@@ -190,7 +193,7 @@ class Inbox(PartInLoop):
     def handle_ready(self) -> None:
         """Wake the reader, or begin the calls of the callback: a message has arrived, or the subscription has ended."""
         if self.calls is None:
-            self._more.set()
+            self._wake_reader()
         elif self.consumer is None and self.waiting:
             self.consumer = self.calls.start(self._consume(self.calls))
             self.consumer.add_done_callback(self._handle_consumed)
@@ -219,7 +222,7 @@ class Inbox(PartInLoop):
     def fail(self, error: IrisError) -> None:
         """End the subscription with an error; messages in the queue may still be taken."""
         self._error = error
-        self._more.set()
+        self._wake_reader()
         if self.calls is not None:
             logger.warning(
                 "subscription_ended",
@@ -234,7 +237,7 @@ class Inbox(PartInLoop):
     def end_with_node(self) -> None:
         """End the subscription, because the node has ended."""
         self._node_closed = True
-        self._more.set()
+        self._wake_reader()
         if self.consumer is not None:
             self.consumer.cancel()
 
@@ -273,6 +276,12 @@ class Inbox(PartInLoop):
             self._waits.clear()
 
     # --
+
+    def _wake_reader(self) -> None:
+        self._more.set()
+        begin, self.begin_reading = self.begin_reading, None
+        if begin is not None:
+            begin()
 
     async def _consume(self, calls: OrderedCalls[Message[Any]]) -> None:
         while self.waiting:

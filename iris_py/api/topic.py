@@ -16,7 +16,7 @@ from iris_py.api.coded import CodedInbox, CodedSubscription
 from iris_py.api.hooks import hook_of
 from iris_py.api.runtime import BATCH_COST_BYTES, SENT_PER_TURN_MAX, resolve
 from iris_py.api.subscription import CountedSubscription, Inbox, Subscription
-from iris_py.defaults import GROUP_QUEUE_MESSAGES, SUBSCRIPTION_QUEUE_MESSAGES
+from iris_py.defaults import GROUP_QUEUE_MESSAGES, SUBSCRIPTION_QUEUE_BYTES, SUBSCRIPTION_QUEUE_MESSAGES
 from iris_py.errors import ConfigurationError, NodeClosed, Overloaded
 from iris_py.federation.names import CLOUD_MARK, split_pattern
 from iris_py.logs import EventLogger
@@ -81,6 +81,7 @@ class Topics:
         self._publisher = runtime.core.pubsub.publisher
         self._add = self._publisher.add
         self._telling: dict[SubscriptionQueue, asyncio.Future[None]] = {}
+        self._told: dict[SubscriptionQueue, Callable[[], object]] = {}  # instead of a future
         self._ending: dict[SubscriptionQueue, asyncio.Future[None]] = {}
         self._flushed: asyncio.Future[None] | None = None
         self._clouds = clouds
@@ -387,20 +388,34 @@ class Topics:
         queue, alias = self._make_queue(pattern, options, is_counted=True)
         return Opening(self._subscribe_counted(queue, alias))
 
-    def subscribe_to_others(self, pattern: str, options: SubscribeOptions) -> Opening[Subscription[bytes]]:
+    def subscribe_to_others(
+        self, pattern: str, told: Callable[[], object], begin_reading: Callable[[], object]
+    ) -> Subscription[bytes]:
         """Subscribe to the messages of other nodes: publications of this node do not arrive, and do not count as received here.
 
+        The subscription takes no task: a door has thousands of them, most without a message.
+
         Args:
-            pattern: As for :meth:`iris_py.Node.subscribe`.
-            options: The options, without a group.
+            pattern: A pattern of this cloud.
+            told: Called when every publisher knows of the subscription.
+            begin_reading: Called once, with the first message or the end of the subscription.
 
         Raises:
             ConfigurationError: As for :meth:`iris_py.Node.subscribe`.
             NodeClosed: The node was closed.
         """
         self._runtime.check_open()
-        queue, alias = self._make_queue(pattern, options, queue_type=OthersQueue)
-        return Opening(self._subscribe(partial(Inbox, queue, None), alias))
+        with refusals:
+            tokens = parse_pattern(pattern)
+        bounds = (SUBSCRIPTION_QUEUE_MESSAGES, SUBSCRIPTION_QUEUE_BYTES)
+        queue = OthersQueue(tokens, pattern, "drop_oldest", *bounds, self._core.pubsub.deliveries.lags)
+        inbox = Inbox(queue, None, self.end_subscription, self.handle_drained, self._runtime.tracing)
+        inbox.begin_reading = begin_reading
+        if self._begin(inbox):
+            self._told[queue] = told
+        else:
+            self._loop.call_soon(told)
+        return Subscription(inbox)
 
     def gather_changes(self, seconds: float) -> None:
         """Tell publishers of changed subscriptions after a time (seconds): many are about to change, and are told together."""
@@ -412,7 +427,6 @@ class Topics:
         options: SubscribeOptions,
         *,
         is_counted: bool = False,
-        queue_type: type[SubscriptionQueue] = SubscriptionQueue,
     ) -> tuple[SubscriptionQueue, str]:
         """Return the queue of a subscription, and the alias of the cloud of its topics; empty for this cloud."""
         policy, queue_messages, queue_bytes = options["policy"], options["queue_messages"], options["queue_bytes"]
@@ -431,7 +445,8 @@ class Topics:
         if group == "":
             if weight != 1.0:
                 raise ConfigurationError("weight= is for members of a group. Give group=, too, or leave weight= out.")
-            return queue_type(tokens, pattern, policy, queue_messages, queue_bytes, lags, is_counted=is_counted), alias
+            plain = SubscriptionQueue(tokens, pattern, policy, queue_messages, queue_bytes, lags, is_counted=is_counted)
+            return plain, alias
         with refusals:
             check_group(group)
         if alias:
@@ -458,15 +473,8 @@ class Topics:
 
     async def begin_subscription(self, inbox: Inbox) -> None:
         """Subscribe at the core, and wait until every publisher knows of the subscription."""
-        queue = inbox.queue
-        self.inboxes[queue] = inbox
-        try:
-            is_told_later = self._core.subscribe(queue, self._loop.time())
-        except ConfigurationError:
-            del self.inboxes[queue]
-            raise
-        if is_told_later:
-            self._driver.wake()
+        if self._begin(inbox):
+            queue = inbox.queue
             told = self._telling[queue] = self._loop.create_future()
             try:
                 await told
@@ -478,11 +486,25 @@ class Topics:
             # Many thousands of subscriptions without a wait would hold up the loop until others believe this node to be dead.
             await asyncio.sleep(0)
 
+    def _begin(self, inbox: Inbox) -> bool:
+        """Subscribe at the core; return whether publishers are told, and :meth:`handle_told` is called, later."""
+        queue = inbox.queue
+        self.inboxes[queue] = inbox
+        try:
+            is_told_later = self._core.subscribe(queue, self._loop.time())
+        except ConfigurationError:
+            del self.inboxes[queue]
+            raise
+        if is_told_later:
+            self._driver.wake()
+        return is_told_later
+
     async def end_subscription(self, inbox: Inbox) -> None:
         """Tell every publisher of the end of a subscription; harmless if repeated."""
         queue = inbox.queue
         if queue not in self.inboxes or queue in self._ending:
             return
+        self._told.pop(queue, None)
         is_ended_later = self._core.unsubscribe(queue, self._loop.time())
         self._driver.wake()
         if is_ended_later:
@@ -512,6 +534,7 @@ class Topics:
             if not told.done():
                 told.set_exception(NodeClosed())
         self._telling.clear()
+        self._told.clear()
         resolve(self._ending.values())
         self._ending.clear()
         self._clouds.close_topics()
@@ -540,7 +563,11 @@ class Topics:
             resolve([self._flushed])
 
     def handle_told(self, queue: SubscriptionQueue) -> None:
-        """Wake the task that waits in :meth:`begin_subscription`: every publisher knows of the subscription."""
+        """Tell the owner of a subscription that every publisher knows of it."""
+        call = self._told.pop(queue, None)
+        if call is not None:
+            call()
+            return
         told = self._telling.pop(queue, None)
         if told is not None and not told.done():
             told.set_result(None)

@@ -6,15 +6,13 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from iris_py.api.lifecycle import parts_of
-from iris_py.defaults import SUBSCRIPTION_QUEUE_BYTES
 from iris_py.errors import NodeClosed
+from iris_py.wire.names import CLOUD_MARK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from iris_py.api.awaitable_context import Opening
     from iris_py.api.node import Node
-    from iris_py.api.options import SubscribeOptions
     from iris_py.api.subscription import Subscription
     from iris_py.patterns.messages import Message
     from iris_py.patterns.topic.queue import OverflowPolicy
@@ -57,7 +55,8 @@ class SharedSubscription:
         ended: Called with the subscription and its error; or with None after `LINGER_S` without users. The owner forgets it.
         group: The group, for a shared subscription (docs/design.md 8.14), which ends at once without users: the messages would
             be lost. Empty for none.
-        takes_own: Whether messages of the node itself are delivered, too. A group takes them in any case.
+        takes_own: Whether messages of the node itself are delivered, too. A group takes them in any case. Without them, the
+            subscription takes no task before its first message.
 
     Attributes:
         group: As passed.
@@ -77,19 +76,24 @@ class SharedSubscription:
         takes_own: bool = True,
     ) -> None:
         self.pattern = pattern
-        self._takes_own = takes_own or bool(group)
         self.group = group
         self.users = 0
         self._node = node
         self._slice_messages = slice_messages
-        self._deliver = deliver
+        self._deliver_messages = deliver
         self._ended = ended
         self._loop = asyncio.get_running_loop()
         self._subscription: Subscription | None = None
-        self._opened: asyncio.Future[None] = self._loop.create_future()
+        self._is_open = False
+        self._when_open: list[Callable[[SharedSubscription], object]] = []
+        self._has_ended = False
         self._error: Exception | None = None
         self._linger: asyncio.TimerHandle | None = None
-        self._task = self._loop.create_task(self._run())
+        self._task: asyncio.Task[None] | None = None  # delivers messages; None before the first one
+        if takes_own or group or CLOUD_MARK in pattern:
+            self._task = self._loop.create_task(self._open_and_deliver())
+        else:
+            self._begin()
 
     def hold(self) -> None:
         """Add a user."""
@@ -101,7 +105,7 @@ class SharedSubscription:
     def release(self) -> None:
         """Remove a user."""
         self.users -= 1
-        if not self.users and not self._task.done():
+        if not self.users and not self._has_ended:
             self._linger = self._loop.call_later(0.0 if self.group else LINGER_S, self._ended, self, None)
 
     async def wait_until_open(self) -> None:
@@ -110,11 +114,20 @@ class SharedSubscription:
         Raises:
             IrisError: The node cannot subscribe.
         """
-        await asyncio.shield(self._opened)
+        if not (self._is_open or self._has_ended):
+            settled = self._loop.create_future()
+            self._when_open.append(lambda _shared: None if settled.done() else settled.set_result(None))
+            await settled
+            await asyncio.sleep(0)  # a subscription that ends at once counts as failed
+        if self._error is not None or not self._is_open:
+            raise self._error or NodeClosed()
 
-    def when_open(self, callback: Callable[[SharedSubscription], None]) -> None:
-        """Call a function soon after every publisher knows of the subscription, or it has failed."""
-        self._opened.add_done_callback(lambda _opened: callback(self))
+    def when_open(self, callback: Callable[[SharedSubscription], object]) -> None:
+        """Call a function once, when every publisher knows of the subscription or it has failed, but not in this call."""
+        if self._is_open or self._has_ended:
+            self._loop.call_soon(callback, self)
+        else:
+            self._when_open.append(callback)
 
     def check_running(self) -> None:
         """Check that the subscription has not ended since it was open: a stream would wait for its messages in vain.
@@ -131,42 +144,63 @@ class SharedSubscription:
             self._linger.cancel()
         if self._subscription is not None:
             await self._subscription.close()
-        else:
+        elif self._task is not None:
             self._task.cancel()
-        await asyncio.wait((self._task,))
+        if self._task is not None:
+            await asyncio.wait((self._task,))
+        self._settle(has_ended=True)
 
     # --
 
-    def _open(self) -> Opening[Subscription[bytes]]:
-        if self._takes_own:
+    def _begin(self) -> None:
+        """Subscribe to messages of other nodes at once. A task begins with the first message: most patterns have none."""
+        topics = parts_of(self._node).topics
+        try:
+            self._subscription = topics.subscribe_to_others(self.pattern, self._note_open, self._begin_delivery)
+        except Exception as exc:
+            self._loop.call_soon(self._fail, exc)  # the owner does not know the subscription yet
+
+    def _begin_delivery(self) -> None:
+        if not self._has_ended:
+            self._task = self._loop.create_task(self._deliver())
+
+    async def _open_and_deliver(self) -> None:
+        try:
             # The queue of a group is short, and a client writes many messages at a time: publishers wait instead of a loss.
             policy: OverflowPolicy = "block" if self.group else "drop_oldest"
-            return self._node.subscribe(self.pattern, policy=policy, group=self.group)
-        options: SubscribeOptions = {
-            "policy": "drop_oldest",
-            "queue_messages": None,
-            "queue_bytes": SUBSCRIPTION_QUEUE_BYTES,
-            "group": "",
-            "weight": 1.0,
-        }
-        return parts_of(self._node).topics.subscribe_to_others(self.pattern, options)
+            self._subscription = await self._node.subscribe(self.pattern, policy=policy, group=self.group)
+        except Exception as exc:
+            self._fail(exc)
+        else:
+            self._note_open()
+            await self._deliver()
+        finally:
+            self._settle(has_ended=True)
 
-    async def _run(self) -> None:
+    async def _deliver(self) -> None:
+        assert self._subscription is not None
         try:
-            self._subscription = await self._open()
-            self._opened.set_result(None)
             await deliver_messages(self._subscription, self._slice_messages, self._pass_on)
         except Exception as exc:
-            self._error = exc
-            self._fail_opening(exc)
-            self._ended(self, exc)
+            self._fail(exc)
         finally:
-            self._fail_opening(NodeClosed())
+            self._settle(has_ended=True)
 
-    def _fail_opening(self, error: Exception) -> None:
-        if not self._opened.done():
-            self._opened.set_exception(error)
-            self._opened.exception()  # perhaps nobody waits for it any more
+    def _note_open(self) -> None:
+        self._is_open = True
+        self._settle(has_ended=False)
+
+    def _fail(self, error: Exception) -> None:
+        self._error = error
+        self._settle(has_ended=True)
+        self._ended(self, error)
+
+    def _settle(self, *, has_ended: bool) -> None:
+        """Call the functions that wait for the beginning or the end."""
+        self._has_ended = has_ended or self._has_ended
+        calls, self._when_open = self._when_open, []
+        for call in calls:
+            call(self)
 
     def _pass_on(self, messages: Sequence[Message[bytes]]) -> None:
-        self._deliver(self.pattern, messages)
+        self._deliver_messages(self.pattern, messages)

@@ -362,7 +362,7 @@ class Overlay:
     def claim(self, group: GroupId, attributes: bytes, added: bytes, removed: bytes, now: float) -> int:
         """Join a table (a group whose members register entries), or change the attributes or entries there. `Claimed` follows.
 
-        Claims of the same turn, and those made while another is in transit, are sent together.
+        Claims of a turn, and those made while another is in transit, are sent together.
 
         Args:
             group: The table. All nodes have to use the group as a table.
@@ -375,13 +375,13 @@ class Overlay:
             The number of the event.
 
         Raises:
-            InfoError: The group id has the wrong size, the attributes are too large, the entries are not packed, or the node
-                would have more than ENTRIES_MAX.
+            InfoError: The group id has the wrong size, or attributes or entries are too large; or the entries are not packed.
             TooManyGroupsError: The node is already in GROUPS_PER_NODE_MAX groups.
             StateError: The node is leaving, or is a member of the group without entries.
         """
+        is_noted = self._groups.is_gathering(group)
         number = self._groups.claim(group, attributes, added, removed, now)
-        self._finish_turn(now)
+        self._finish_turn(now) if not is_noted else None
         return number
 
     def leave_group(self, group: GroupId, now: float) -> None:

@@ -13,6 +13,7 @@ import pytest
 import iris_py
 from benchmarks.nats.calls import ask
 from benchmarks.nats.clients import READ_BYTES, Caller, Client, MessageReader, pub
+from iris_py.api.lifecycle import parts_of
 from iris_py.doors.settings import parse_settings
 from iris_py.servers.nats import input_turns
 from iris_py.servers.nats.door import open_nats_door
@@ -35,6 +36,12 @@ CALLS_FOR_A_SUBSCRIPTION = 1.5
 #: The same for requests to subjects that nobody has used before, between two doors. Published one by one, and with a look at
 #: names in a network of doors alone, they took 308.
 MOST_NEW = 220.0
+#: Calls for a subscription of the node to a topic, while others wait for the same claim. In a task of its own, and with each
+#: change applied alone, it took 286.
+MOST_TOPIC = 215.0
+MANY = 200
+#: No claim is sent meanwhile (seconds).
+GATHER_S = 60.0
 PATTERN = "users.*"
 SUBJECT = "users.{:08d}"
 
@@ -140,3 +147,21 @@ def test_the_subscriptions_of_a_client_to_one_topic_cost_each_other_little() -> 
         costs.append(cost.python + cost.built_in)
     each = (costs[1] - costs[0]) / (64 - 2)
     assert each < CALLS_FOR_A_SUBSCRIPTION, f"each further subscription takes {each:.1f} calls"
+
+
+def test_a_further_topic_of_a_client_with_many_costs_few_calls() -> None:
+    """Clients at work wait for each subscription of a client with thousands, so it is short."""
+
+    async def main() -> float:
+        async with iris_py.connect(secret=SECRET, listen="127.0.0.1:0", discovery=False) as node:
+            topics = parts_of(node).topics
+            topics.gather_changes(GATHER_S)
+            topics.subscribe_to_others("many.first", lambda: None, lambda: None)
+            with Counter() as counter:
+                for number in range(MANY):
+                    topics.subscribe_to_others(f"many.{number}", lambda: None, lambda: None)
+            cost = counter.each(MANY)
+            return cost.python + cost.built_in
+
+    found = asyncio.run(main())
+    assert MOST_TOPIC / LOOSEST < found <= MOST_TOPIC, f"each subscription takes {found:.1f} calls"

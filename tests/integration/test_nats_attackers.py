@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
 import pytest
 
 from iris_py.doors.nats.passwords import hash_password, hash_token
+from iris_py.doors.nats.session import NatsSession
 from tests.integration.test_door_listener import make_certificate
 from tests.integration.test_nats_door import HERE, RawClient, dial, in_loop, opened
 from tests.integration.test_observed_gateways import until
@@ -81,6 +83,32 @@ async def test_a_flood_of_one_client_leaves_turns_for_others(operation: bytes) -
         while not ended.done():
             await honest.go_round(1)
         assert honest.rounds - before > ROUNDS
+
+
+@in_loop
+async def test_the_errors_of_a_flood_are_written_together_and_all_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("iris_py.servers.nats.connection.QUEUED_WRITE_S", 0.5)
+    turns: Counter[NatsSession] = Counter()
+    writes: Counter[NatsSession] = Counter()
+    receive, take_output = NatsSession.receive, NatsSession.take_output
+
+    def count_turn(session: NatsSession, data: bytes, now: float, operations_max: int) -> int:
+        turns[session] += 1
+        return receive(session, data, now, operations_max)
+
+    def count_write(session: NatsSession) -> bytes:
+        writes[session] += 1
+        return take_output(session)
+
+    monkeypatch.setattr(NatsSession, "receive", count_turn)
+    monkeypatch.setattr(NatsSession, "take_output", count_write)
+    async with opened() as (door, _native):
+        greedy = await RawClient.connect(door, QUIET)
+        greedy.send(b"SUB iris.doors 1\r\n" * 500)
+        errors = await greedy.flush()
+        assert errors.count(b"Permissions Violation") == 500
+        ((session, count),) = turns.items()
+        assert count > 2 * writes[session]
 
 
 @in_loop

@@ -15,6 +15,7 @@ from iris_py.api.lifecycle import CLOSE_TIMEOUT_S, parts_of
 from iris_py.api.subscription import BURST_S
 from iris_py.api.topic import MANY_AT_ONCE
 from iris_py.defaults import MAX_MESSAGE_BYTES
+from iris_py.errors import NodeClosed
 from iris_py.patterns.topic.publisher import Publisher
 from iris_py.testing import NodeSimulation, run
 from tests.profiles import first_cases
@@ -71,11 +72,18 @@ def test_every_subscriber_gets_what_matches_once_and_in_the_order_of_its_publish
     simulate(scenario)
 
 
+async def subscribe_to_others(node: Node, pattern: str) -> Subscription[bytes]:
+    """Subscribe as a door does, and wait until every publisher knows."""
+    told = asyncio.Event()
+    subscription = parts_of(node).topics.subscribe_to_others(pattern, told.set, lambda: None)
+    await told.wait()
+    return subscription
+
+
 def test_a_subscription_to_others_hears_nothing_of_its_own_node() -> None:
     async def scenario(simulation: NodeSimulation) -> None:
         node, other = await simulation.start_nodes(2)
-        options: Any = {"policy": "drop_oldest", "queue_messages": None, "queue_bytes": 1 << 20, "group": "", "weight": 1.0}
-        subscription = await parts_of(node).topics.subscribe_to_others("a.>", options)
+        subscription = await subscribe_to_others(node, "a.>")
         plain = await other.subscribe("a.both")
         for _ in range(3):
             assert await node.publish("a.own", b"own") == 0
@@ -87,6 +95,34 @@ def test_a_subscription_to_others_hears_nothing_of_its_own_node() -> None:
         assert await node.publish("a.own", b"own") == 1
         await other.publish("a.own", b"last")
         assert (await anext(subscription)).payload == b"last"
+
+    simulate(scenario)
+
+
+def test_a_subscription_to_others_takes_no_task_before_its_first_message() -> None:
+    async def scenario(simulation: NodeSimulation) -> None:
+        node, other = await simulation.start_nodes(2)
+        begun: list[str] = []
+        tasks = len(asyncio.all_tasks())
+        topics = parts_of(node).topics
+        told, ended = asyncio.Event(), asyncio.Event()
+        subscription = topics.subscribe_to_others("a.b", told.set, lambda: begun.append("a"))
+        topics.subscribe_to_others("never", ended.set, lambda: begun.append("never"))
+        left = topics.subscribe_to_others("left", lambda: begun.append("told"), lambda: begun.append("left"))
+        await left.close()
+        await told.wait()
+        await ended.wait()
+        assert len(asyncio.all_tasks()) == tasks
+        assert begun == [], "it ended before any publisher was told, and has no message"
+        for _ in range(2):
+            await other.publish("a.b", b"1")
+            await asyncio.sleep(1.0)
+            assert begun == ["a"], "the owner begins once"
+        assert len(await take(subscription, 2)) == 2
+        await node.close()
+        assert begun == ["a", "never"], "it learns of the end of its node"
+        with pytest.raises(NodeClosed):
+            await anext(subscription)
 
     simulate(scenario)
 
@@ -103,15 +139,13 @@ def test_a_subscription_to_others_leaves_the_receivers_of_own_messages_known(mon
 
     async def scenario(simulation: NodeSimulation) -> None:
         node, other = await simulation.start_nodes(2)
-        options: Any = {"policy": "drop_oldest", "queue_messages": None, "queue_bytes": 1 << 20, "group": "", "weight": 1.0}
-        subscribe = parts_of(node).topics.subscribe_to_others
         await other.subscribe("honest.topic")
-        subscriptions = [await subscribe("many.0", options)]
+        subscriptions = [await subscribe_to_others(node, "many.0")]
         await asyncio.sleep(1.0)
         await node.publish("honest.topic", b"")
         looks.clear()
         for number in range(1, 5):
-            subscriptions.append(await subscribe(f"many.{number}", options))
+            subscriptions.append(await subscribe_to_others(node, f"many.{number}"))
             await asyncio.sleep(1.0)
             assert await node.publish("honest.topic", b"") == 1
         assert looks == []

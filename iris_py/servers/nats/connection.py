@@ -31,6 +31,9 @@ logger = EventLogger("iris_py.servers")
 #: Time (seconds) for a client to take its last bytes. Too small: an error is cut; too large: a client that takes nothing keeps
 #: its place.
 END_S: Final = 2.0
+#: Time between two writes to a client with waiting operations besides messages (seconds). Too small: each refused one costs a
+#: write, and wakes the client, which takes a processor; too large: what it gets from others is late.
+QUEUED_WRITE_S: Final = 2e-3
 #: The longest TLS handshake (seconds). Too small: distant clients fail; too large: strangers keep places.
 HANDSHAKE_S: Final = 5.0
 #: The reasons for which a door ends connections, for its counts.
@@ -232,9 +235,14 @@ class NatsConnection(asyncio.Protocol):
 
     def _wake(self) -> None:
         """Write the output soon, together with what follows."""
-        if not self._wakes:
-            self._wakes = True
-            self._parts.turns.write_soon(self._flush)
+        if self._wakes:
+            return
+        self._wakes = True
+        write_soon = self._parts.turns.write_soon
+        if self._is_paused and self._input.is_control:
+            self._loop.call_later(QUEUED_WRITE_S, write_soon, self._flush)
+        else:
+            write_soon(self._flush)
 
     def _flush(self) -> None:
         self._wakes = False

@@ -284,15 +284,23 @@ class GroupLayer:
         self._check_join(group, attributes, is_table=True)
         if not (is_packed(added) and is_packed(removed)):
             raise InfoError("the entries are not packed: use entries.pack")
-        if _has_too_many(self._memberships.entries_of(group), added, removed):
+        if self._memberships.entries_bytes_max(group) + len(added) > ENTRIES_BYTES_MAX and _has_too_many(
+            self._memberships.entries_of(group), added, removed
+        ):
             raise InfoError(f"a node has at most {ENTRIES_MAX} entries in one table: describe several of them by one")
+        is_noted = self.is_gathering(group)
         is_new = group not in self._memberships.groups
         number = self._memberships.claim(group, attributes, added, removed, now)
         if is_new:
             self._death_reports.change(self._memberships.stamp, [group], [])
             self._entrust_groups(now)
-        self._finish_turn(now)
+        if not is_noted:
+            self._finish_turn(now)
         return number
+
+    def is_gathering(self, group: GroupId) -> bool:
+        """Return whether the next claim of a table is only noted, and sent with earlier ones: there is no output before."""
+        return self._memberships.is_gathering(group)
 
     def gather_claims(self, until: float) -> None:
         """Send the claims of the local node no earlier than at a time: more will follow, and are sent together."""
@@ -635,8 +643,6 @@ _SPEAKERS: dict[type, Callable[[Any], NodeId]] = {
 
 def _has_too_many(entries: bytes, added: bytes, removed: bytes) -> bool:
     """Return whether packed entries are more than a node may have in a table, after a change."""
-    if len(entries) + len(added) <= ENTRIES_BYTES_MAX:  # the usual case, whatever is removed
-        return False
     really_added, really_removed = effect(entries, added, removed)
     return len(entries) + len(really_added) - len(really_removed) > ENTRIES_BYTES_MAX
 

@@ -209,6 +209,10 @@ class OwnMemberships:
         """Send the claims of changes from now on no earlier than at a time."""
         self._gather_until = until
 
+    def is_gathering(self, group: GroupId) -> bool:
+        """Return whether the next claim of a table is only noted, and sent with earlier ones."""
+        return group in self._gather and len(self._commands) < COMMANDS_MAX
+
     def is_table(self, group: GroupId) -> bool:
         """Return whether a joined group is a table."""
         membership = self.groups.get(group)
@@ -223,6 +227,11 @@ class OwnMemberships:
         """Return the packed entries of the local node in a table after the last claim; empty for any other group."""
         membership = self.groups.get(group)
         return b"" if membership is None or membership.table is None else membership.table.wanted
+
+    def entries_bytes_max(self, group: GroupId) -> int:
+        """Return a size that `entries_of` does not exceed, without its work."""
+        membership = self.groups.get(group)
+        return 0 if membership is None or membership.table is None else membership.table.wanted_bytes_max
 
     def leave(self, group: GroupId, now: float) -> None:
         """Unregister the local node from a group. `GroupLeft` follows."""

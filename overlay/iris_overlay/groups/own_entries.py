@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING
 
-from iris_overlay.groups.entries import apply, apply_exactly, checksum, count, split
+from iris_overlay.groups.entries import ENTRY_BYTES, apply, apply_exactly, checksum, count, split
 from iris_overlay.groups.messages import Claim
 from iris_overlay.groups.promotions import PROMOTED_MAX
 from iris_overlay.groups.splits import UNSPLIT
@@ -22,7 +22,6 @@ class OwnEntries:
     At most one claim with changes is in transit. Later changes wait for its acknowledgement, and are sent together.
 
     Attributes:
-        wanted: The packed entries after the last command.
         wanted_stamp: The stamp of the last command.
         reclaimed_at: The time of the last request of a root for all entries.
         promoted: The packed entries that a root called promoted. They stay here after the node has removed them.
@@ -37,16 +36,19 @@ class OwnEntries:
         "_change_unsent",
         "_sent",
         "_sent_stamp",
+        "_wanted",
+        "_wanted_later",
         "promoted",
         "reclaimed_at",
         "split",
         "unconfirmed",
-        "wanted",
         "wanted_stamp",
     )
 
     def __init__(self) -> None:
-        self.wanted = b""
+        self._wanted = b""
+        # The changes of the last commands, which are applied together: whether an entry is added.
+        self._wanted_later: dict[bytes, bool] = {}
         self.wanted_stamp = 0
         self.reclaimed_at = -inf
         self.promoted = b""
@@ -66,20 +68,37 @@ class OwnEntries:
         """Return whether a claim with changes is unacknowledged."""
         return self._sent_stamp > self._acknowledged_stamp
 
+    @property
+    def wanted(self) -> bytes:
+        """The packed entries after the last command."""
+        if self._wanted_later:
+            later, self._wanted_later = self._wanted_later, {}
+            added, removed = _packed(later, is_added=True), _packed(later, is_added=False)
+            self._wanted, really_added, really_removed = apply_exactly(self._wanted, added, removed)
+            if self._sent_stamp:
+                for noted in (self._change, self._change_unsent):
+                    _note(noted, really_removed, is_added=False)
+                    _note(noted, really_added, is_added=True)
+        return self._wanted
+
+    @property
+    def wanted_bytes_max(self) -> int:
+        """A size that the wanted entries do not exceed, without the work of applying the last commands."""
+        return len(self._wanted) + len(self._wanted_later) * ENTRY_BYTES
+
     def want(self, added: bytes, removed: bytes, stamp: int) -> None:
-        """Change the wanted entries.
+        """Change the wanted entries. Changes before the next use are applied together, each for a tenth of the time.
 
         Args:
             added: Packed entries.
             removed: Packed entries; harmless if they are not wanted.
             stamp: The stamp of the command.
         """
-        self.wanted, really_added, really_removed = apply_exactly(self.wanted, added, removed)
+        for entry in split(removed):
+            self._wanted_later[entry] = False
+        for entry in split(added):
+            self._wanted_later[entry] = True
         self.wanted_stamp = stamp
-        if self._sent_stamp:
-            for noted in (self._change, self._change_unsent):
-                _note(noted, really_removed, is_added=False)
-                _note(noted, really_added, is_added=True)
 
     def promote(self, entries: bytes) -> bytes:
         """Note packed entries as promoted; return those that this node has."""

@@ -16,6 +16,12 @@ def test_the_door_of_the_attacks_has_users() -> None:
     assert set(settings.users) == {"honest", "attacker", "ann"}
 
 
+def test_nats_server_meets_the_same_attacks() -> None:
+    names = [trial.contender for trial in attacks.section(has_peer=True).trials]
+    assert names[0::2] == [trial.contender for trial in attacks.section().trials]
+    assert names[1::2] == [f"{name}, nats-server" for name in names[0::2]]
+
+
 @pytest.mark.long
 def test_each_attack_leaves_an_honest_client_connected() -> None:
     trials = attacks.section(1 / 10).trials

@@ -6,12 +6,16 @@ import asyncio
 import sys
 from typing import TYPE_CHECKING, cast
 
+import pytest
+
+from iris_py.errors import ConfigurationError, NodeClosed
 from iris_py.patterns.messages import Message
-from iris_py.servers.shared_subscription import deliver_messages
+from iris_py.servers.shared_subscription import SharedSubscription, deliver_messages
+from iris_py.testing import NodeSimulation
 from iris_py.testing.clock import run
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
     from iris_py.api.subscription import Subscription
 
@@ -40,3 +44,52 @@ def test_a_batch_comes_in_slices_and_stays_in_memory_no_longer_than_they_do() ->
         task.cancel()
 
     run(main(), limit_s=1.0)
+
+
+def test_a_subscription_without_messages_has_no_task_and_one_that_fails_ends_later() -> None:
+    async def scenario(simulation: NodeSimulation) -> None:
+        node, other = await simulation.start_nodes(2)
+        got: list[tuple[str, int]] = []
+        ended: list[tuple[SharedSubscription, Exception | None]] = []
+        opened: list[SharedSubscription] = []
+
+        def share(pattern: str) -> SharedSubscription:
+            def deliver(topic: str, messages: Sequence[Message[bytes]]) -> None:
+                got.append((topic, len(messages)))
+
+            return SharedSubscription(node, pattern, lambda: 9, deliver, lambda *end: ended.append(end), takes_own=False)
+
+        tasks = len(asyncio.all_tasks())
+        heard, silent, wrong = share("heard"), share("silent"), share("a..b")
+        for each in (heard, silent, wrong):
+            each.when_open(opened.append)
+        assert (ended, opened) == ([], []), "the owner does not know them yet"
+        for each in (heard, silent):
+            await each.wait_until_open()
+        with pytest.raises(ConfigurationError):
+            await wrong.wait_until_open()
+        assert len(asyncio.all_tasks()) == tasks
+        assert [each for each, _error in ended] == [wrong]
+        assert sorted(map(id, opened)) == sorted(map(id, (heard, silent, wrong))), "a failed one has settled, too"
+        await other.publish("heard", b"1")
+        await node.publish("heard", b"own")
+        await asyncio.sleep(1.0)
+        assert got == [("heard", 1)]
+        unsettled = share("later")
+        await unsettled.close()
+        with pytest.raises(NodeClosed):
+            await unsettled.wait_until_open()
+        for each in (heard, silent):
+            await each.close()
+        assert len(asyncio.all_tasks()) == tasks
+        assert len(ended) == 1
+
+    simulate(scenario)
+
+
+def simulate(scenario: Callable[[NodeSimulation], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with NodeSimulation(1) as simulation:
+            await scenario(simulation)
+
+    run(main())

@@ -11,12 +11,13 @@ from iris_overlay.events import ClaimConfirmed, Claimed, Counters, GroupLeft
 from iris_overlay.groups import entries
 from iris_overlay.groups.config import GroupConfig
 from iris_overlay.groups.io import Outbox
-from iris_overlay.groups.memberships import RECLAIM_S, OwnMemberships
+from iris_overlay.groups.memberships import COMMANDS_MAX, RECLAIM_S, OwnMemberships
 from iris_overlay.groups.messages import (
     STAMP_SHIFT,
     Applied,
     Claim,
     GroupMessage,
+    GroupRegistration,
     Later,
     MemberRecord,
     Reclaim,
@@ -25,6 +26,7 @@ from iris_overlay.groups.messages import (
     encode_group_message,
     member_part,
 )
+from iris_overlay.groups.own_entries import OwnEntries
 from iris_overlay.ids import GroupId, NodeId
 from iris_overlay.node_info import NodeInfo
 from iris_py.testing.cores.signer import NamedSigner
@@ -276,3 +278,42 @@ def test_the_claims_of_many_tables_are_sent_in_turns() -> None:
         assert [message.group for message in claims if isinstance(message, Claim)] == [others[-1 - left]]
         deadline = fixture.members.deadline()
         assert (deadline == 2.0) if left else (deadline is None or deadline > 2.0)
+
+
+def test_changes_are_noted_and_applied_together_with_the_effect_of_each() -> None:
+    rng = random.Random(5)
+    eager, lazy = OwnEntries(), OwnEntries()
+    for stamp in range(1, 400):
+        added, removed = (packed(*rng.sample(range(12), rng.randint(0, 2))) for _ in range(2))
+        for own in (eager, lazy):
+            own.want(added, removed, stamp)
+        assert len(eager.wanted) <= lazy.wanted_bytes_max
+        if rng.random() < 0.2:
+            said = GroupRegistration(T, b"", stamp)
+            assert eager.send(LOCAL, said) == lazy.send(LOCAL, said)
+            if rng.random() < 0.5:
+                assert eager.acknowledge(stamp) == lazy.acknowledge(stamp)
+    assert eager.wanted == lazy.wanted
+
+
+def test_claims_that_join_waiting_ones_are_noted_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    fixture = Fixture()
+    applied: list[int] = []
+
+    def apply(wanted: bytes, added: bytes, removed: bytes) -> tuple[bytes, bytes, bytes]:
+        applied.append(entries.count(added))
+        return entries.apply_exactly(wanted, added, removed)
+
+    monkeypatch.setattr("iris_overlay.groups.own_entries.apply_exactly", apply)
+    assert not fixture.members.is_gathering(T)
+    fixture.members.gather_claims(2.0)
+    for number in range(100):
+        fixture.claim(packed(number))
+        assert fixture.members.is_gathering(T)
+    assert applied == []
+    fixture.members.handle_timeout(2.0)
+    assert not fixture.members.is_gathering(T)
+    assert applied == [100]
+    for number in range(100, COMMANDS_MAX + 1):
+        fixture.claim(packed(number), now=2.0)
+    assert not fixture.members.is_gathering(T), "the next one completes the oldest"

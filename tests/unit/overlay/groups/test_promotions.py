@@ -191,9 +191,9 @@ def test_a_copy_is_sent_a_promotion_as_a_change() -> None:
 
 def test_members_that_moved_tell_a_root_that_knows_nothing() -> None:
     own = OwnEntries()
-    own.wanted, own.wanted_stamp = packed(1, 2), 1
+    own.want(packed(1, 2), b"", 1)
     assert own.promote(packed(1, 3)) == packed(1), "it has no entry 3"
-    own.wanted, own.wanted_stamp = packed(2), 2
+    own.want(b"", packed(1), 2)
     claim = own.send(info(5), GroupRegistration(T, b"", 2))
     assert (claim.base, claim.added, claim.promoted) == (0, packed(2), packed(1))
     table = Table()

@@ -228,7 +228,7 @@ def test_a_node_repeats_the_split_in_a_claim_of_everything_alone() -> None:
     own, head = OwnEntries(), GroupRegistration(T, b"", 1)
     assert own.learn_split(TableSplit(BY_STEM))
     assert not own.learn_split(TableSplit(BY_STEM)), "it is known"
-    own.wanted, own.wanted_stamp = stems(1), 1
+    own.want(stems(1), b"", 1)
     assert own.send(LOCAL, head).split == TableSplit(BY_STEM).pack()
     own.acknowledge(1)
     assert own.send(LOCAL, head).split == b""
