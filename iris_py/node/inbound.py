@@ -335,8 +335,8 @@ class Inbound:
                 if sender is None or payloads is None:
                     self._count_drop("malformed")
                     continue
-                flags |= packets.CROSSED if kind == packets.IMPORTED else 0
-                self._pubsub.deliveries.receive(sender, flags, message_id, body[start - head_bytes : start], payloads, now)
+                head, flags = body[start - head_bytes : start], flags | packets.CROSSED * (kind == packets.IMPORTED)
+                self._pubsub.deliveries.receive(sender, flags, message_id, head, payloads, now, length)
                 continue
             if kind == packets.SHARED and group.is_realm:
                 self._receive_shared(group, peer, body, start - head_bytes - packets.MESSAGE_BYTES, now)

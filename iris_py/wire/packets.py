@@ -311,6 +311,11 @@ def encode_run(head: bytes, payloads: list[bytes], sequence: int, kind: int = PU
     return [start, head, struct.pack(f">H{count}I", count, *lengths), *payloads]
 
 
+def run_bytes(flags: int, payloads: Sequence[bytes]) -> int:
+    """Return how many bytes the number and the sizes of the payloads take in front of a batch; none without ``RUN``."""
+    return RUN_COUNT.size + len(payloads) * RUN_MESSAGE_BYTES if flags & RUN else 0
+
+
 def decode_run(body: bytes, start: int, stop: int) -> list[bytes] | None:
     """Decode the payloads of a batch (a message with the flag ``RUN``); return None if it is malformed."""
     at = start + RUN_COUNT.size

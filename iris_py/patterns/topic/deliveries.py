@@ -29,7 +29,7 @@ from iris_py.wire import packets
 from iris_py.wire.flows import MISSED_ENTRIES, MatchesBefore, MissedEntries, decode_count, decode_entries
 from iris_py.wire.headers import NO_HEADERS, Headers, take_headers
 from iris_py.wire.imported import decode_imported
-from iris_py.wire.packets import CROSSED, EACH_HEADED, HEADED
+from iris_py.wire.packets import CROSSED, EACH_HEADED, HEADED, run_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -298,7 +298,9 @@ class Deliveries:
         else:
             move(now)
 
-    def receive(self, sender: BodySender, flags: int, number: int, head: bytes, payloads: list[bytes], now: float) -> None:
+    def receive(
+        self, sender: BodySender, flags: int, number: int, head: bytes, payloads: list[bytes], now: float, length: int = 0
+    ) -> None:
         """Handle consecutive publications to one topic. The hot path.
 
         Args:
@@ -307,6 +309,7 @@ class Deliveries:
             number: The publisher's number of the first publication.
             head: The topic, after the fields that the flags announce.
             payloads: The published payloads; at least one.
+            length: Bytes of the payloads on the wire; 0 if they must be counted.
         """
         flow, position, late = sender.flow, 0, 0
         if sender.way is not None:
@@ -353,8 +356,7 @@ class Deliveries:
         if sender.way is None:
             self.received += len(payloads)
             counts.received += len(payloads)
-        source = sender.peer.name
-        size = sum(map(len, payloads))
+        source, size = sender.peer.name, sum(map(len, payloads)) if late or not length else length - run_bytes(flags, payloads)
         if flags & EACH_HEADED:
             headed = headed_run(source, number, topic, payloads) if imported is None and headers is NO_HEADERS else None
             if headed is None:

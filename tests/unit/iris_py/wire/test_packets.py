@@ -184,3 +184,13 @@ def test_counts_behind_a_flow_leave_a_large_batch_its_size() -> None:
     most = (packets.SHARED_BODY_BYTES_MAX // len(small)) * small
     assert is_sane(packets.NODE_COUNTED_MAX, most), "several messages fill a body as without counts"
     assert not is_sane(1, most + small)
+
+
+@pytest.mark.parametrize("count", [1, 2, 100])
+def test_the_size_of_all_payloads_is_known_without_a_look_at_each(count: int) -> None:
+    payloads = [bytes(size) for size in range(count)]
+    start, head, *parts = packets.encode_run(b"topic", payloads, 7)
+    _kind, flags, head_bytes, length, _number, _argument = packets.MESSAGE.unpack(start)
+    assert head_bytes == len(head)
+    assert length == sum(map(len, parts))
+    assert length - packets.run_bytes(flags, payloads) == sum(range(count))

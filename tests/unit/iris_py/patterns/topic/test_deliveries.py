@@ -112,7 +112,8 @@ class Receiver:
         before = number - 1 - flow if count is None else count
         body = self.deliveries.start_body(self.group, self.peer, flow, before, 0.0)
         if heads is None:
-            self.deliveries.receive(body, flags, number, head, payloads, 0.0)
+            wire = packets.MESSAGE.unpack(packets.encode_run(head, payloads, number)[0])
+            self.deliveries.receive(body, flags | wire[1], number, head, payloads, 0.0, wire[3])
         else:
             self.deliveries.receive_headed(body, number, heads, payloads, 0.0)
         fetches, self.outbound.fetches = self.outbound.fetches, []
@@ -221,6 +222,7 @@ def test_of_a_run_that_is_late_in_part_the_rest_is_taken() -> None:
     receiver.receive(1, [b"1", b"2", b"3"])
     receiver.receive(2, [b"2", b"3", b"4", b"5"])
     receiver.receive(4, [b"4", b"5"])
+    assert receiver.queue.bytes == 5
     assert receiver.taken() == [(number, b"%d" % number, 0) for number in range(1, 6)]
     assert receiver.drops == {"late_publication": 4}
 
