@@ -42,6 +42,11 @@ class DaemonThreads(Executor):
         self._busy = 0  # submitted functions that have not returned
         self._is_shut = False
 
+    @property
+    def has_waiting(self) -> bool:
+        """Whether a function waits for a free thread."""
+        return not self._jobs.empty()
+
     def submit(
         self, function: Callable[Arguments, Result], /, *args: Arguments.args, **values: Arguments.kwargs
     ) -> Future[Result]:

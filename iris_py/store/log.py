@@ -7,12 +7,14 @@ content of the disk is unknown, so the log takes no more records until the proce
 from __future__ import annotations
 
 import errno
+import math
 import time
 from bisect import bisect_right
 from contextlib import closing
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from iris_py.store.disk import is_lack_of_space
+from iris_py.store.halves import follow_median
 from iris_py.store.recovery import LogDamage, recover
 from iris_py.store.segment_file import SegmentFile, create_segment, read_blocks
 from iris_py.store.state_file import ONLY_TERM, create_state
@@ -42,7 +44,7 @@ from iris_py.streams.segments import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from iris_py.errors import IrisError
@@ -134,11 +136,15 @@ class PartitionLog:
         description: The name and the settings; may be replaced.
         torn_bytes: Bytes that a crash had left behind the last whole block.
         has_unsynced_mark: Whether the newest mark is not synced.
+        sync_s: The median of the seconds of a sync; infinite before the first one.
+        before_sync: Called once, between the write and the sync of the next group.
     """
 
     def __init__(self, disk: StoreDisk, folder: Path, identity: LogIdentity, description: StreamDescription) -> None:
         self.description = description
         self.has_unsynced_mark = False
+        self.sync_s = math.inf
+        self.before_sync: Callable[[], object] | None = None
         self._disk, self._folder, self._identity = disk, folder, identity
         found = recover(disk, folder, segment_bytes(description))
         self.torn_bytes = found.torn_bytes
@@ -265,12 +271,23 @@ class PartitionLog:
                 group.buffers.append(_ZEROS[:count])
             if group.buffers:
                 self._file.write(group.buffers, group.place)
+            if self.before_sync is not None:
+                self.call_before_sync()
+            begin = time.monotonic()
             self._file.sync()
-            self._note(group.headers)
+            end = time.monotonic()
+            self.sync_s = follow_median(self.sync_s, end - begin)
+            self._note(group.headers, end)
         except OSError as exc:
             self._fail(exc, group, outcomes)
         else:
             group.clear(self._end)
+
+    def call_before_sync(self) -> None:
+        """Call `before_sync` if no sync has called it: a refused group has no sync."""
+        if self.before_sync is not None:
+            function, self.before_sync = self.before_sync, None
+            function()
 
     def _fail(self, error: OSError, group: _SyncGroup, outcomes: list[int | IrisError]) -> None:
         self._failure = f"the disk failed: {error}"
@@ -287,13 +304,13 @@ class PartitionLog:
             self._written = end + count
         return count
 
-    def _note(self, headers: Sequence[BlockHeader]) -> None:
+    def _note(self, headers: Sequence[BlockHeader], now: float) -> None:
         """Note that blocks are synced."""
         index = self._segments[-1].index
         for header in headers:
             index.add(header)
         self._end = index.end
-        self._mark(is_synced=time.monotonic() - self._marked_at >= MARK_INTERVAL_S)
+        self._mark(is_synced=now - self._marked_at >= MARK_INTERVAL_S)
 
     def _mark(self, *, is_synced: bool) -> None:
         self._state.note(self._end.log, is_synced=is_synced)
@@ -350,7 +367,7 @@ class PartitionLog:
         segment = SegmentFile(self._disk, self._folder / segment_name(header.first.index), header)
         segment.begin_index()
         self._segments, self._file, self._size = (*self._segments, segment), file, size
-        self._note([trim.header])
+        self._note([trim.header], time.monotonic())
         self._written = self._end.place
         self._drop(dropped)
 

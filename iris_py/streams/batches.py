@@ -24,13 +24,17 @@ NewRecord: TypeAlias = tuple[bytes, bytes | None, bytes]
 class RecordBatch:
     """The records of one block.
 
+    Args:
+        bytes_max: Bytes of the records, unless a single one is larger.
+
     Attributes:
         bytes: The bytes of the records.
         is_full: Whether a record did not fit.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, bytes_max: int = BATCH_BYTES_MAX) -> None:
         self.bytes = 0
+        self._bytes_max = bytes_max
         self.is_full = False
         self._is_wide = False  # whether a record had a key or headers
         self._values: list[bytes] = []
@@ -47,7 +51,7 @@ class RecordBatch:
         size = self.bytes + len(value)
         if key is not None or headers:
             size += len(headers) + len(key or b"")
-        if (size > BATCH_BYTES_MAX and number) or number == RECORDS_MAX:
+        if (size > self._bytes_max and number) or number == RECORDS_MAX:
             self.is_full = True
             return None
         self._values.append(value)

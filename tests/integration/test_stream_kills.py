@@ -14,6 +14,7 @@ import pytest
 
 import iris_py as iris
 from tests import warm
+from tests.integration.stream_writer import MANY_TASKS, has_many_tasks
 
 PROGRAM = Path(__file__).with_name("stream_writer.py")
 TIMEOUT_S = 60
@@ -26,7 +27,7 @@ def run_and_kill(directory: Path, seed: int) -> dict[tuple[int, int], str]:
     acknowledged: dict[tuple[int, int], str] = {}
     command = [sys.executable, str(PROGRAM), str(directory), str(seed)]
     with warm.Process(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        wanted = random.Random(seed).randrange(40)
+        wanted = random.Random(seed).randrange(40 * MANY_TASKS if has_many_tasks(seed) else 40)
         said = b""
         assert process.stdout is not None
         assert process.stderr is not None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from iris_py.errors import IrisError
 from iris_py.streams.batches import RecordBatch
+from iris_py.streams.limits import BATCH_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,14 +26,15 @@ class PendingBatch:
 
     Args:
         loop: The event loop.
+        bytes_max: Bytes of the records, unless a single one is larger.
 
     Attributes:
         records: The records.
         outcome: The offset of the first record, or the error; None before the end.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.records = RecordBatch()
+    def __init__(self, loop: asyncio.AbstractEventLoop, bytes_max: int = BATCH_BYTES_MAX) -> None:
+        self.records = RecordBatch(bytes_max)
         self.outcome: int | IrisError | None = None
         self._create_future = loop.create_future
         self._waiters: list[asyncio.Future[int]] = []
@@ -55,8 +57,13 @@ class PendingBatch:
             self.finish(self.outcome)
         return waiter
 
-    def finish(self, outcome: int | IrisError) -> None:
-        """Tell all appends the outcome."""
+    @property
+    def appends(self) -> int:
+        """The number of appends that wait."""
+        return len(self._waiters)
+
+    def finish(self, outcome: int | IrisError) -> int:
+        """Tell all appends the outcome; return their number."""
         self.outcome = outcome
         waiters, self._waiters, self._timeouts, self._deadlines = self._waiters, [], [], []
         if isinstance(outcome, IrisError):
@@ -69,6 +76,7 @@ class PendingBatch:
                     waiter.set_result(outcome)
                 except asyncio.InvalidStateError:
                     pass  # its append was cancelled, or its time is over
+        return len(waiters)
 
     def expire(self, now: float) -> None:
         """Tell the appends whose time is over. The time of an append begins with the first look at it."""
