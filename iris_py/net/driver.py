@@ -209,11 +209,11 @@ class LinkStream(asyncio.BufferedProtocol):
                 self._driver.let_wait(self)
                 return
         self._make_room()
+        if (self._end or self._awaited > 1) and link.state is OPEN:
+            self._await_rest(now)
         if is_full:
             self.pause_reading()
             self._driver.end_turn(self)
-        elif (self._end or self._awaited > 1) and link.state is OPEN:
-            self._await_rest(now)
 
     def read_on(self) -> bool:
         """Handle more of the input for which the last turn had no time; return whether complete frames are still left."""
@@ -222,6 +222,8 @@ class LinkStream(asyncio.BufferedProtocol):
         if self._read(link, now, now + TURN_S):
             return True
         self._make_room()
+        if (self._end or self._awaited > 1) and link.state is OPEN:
+            self._await_rest(now)
         self.resume_reading()
         return False
 

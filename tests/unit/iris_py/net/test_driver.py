@@ -272,6 +272,60 @@ def test_the_rest_of_a_large_record_wakes_the_event_loop_once_or_after_a_while()
         sock.close()
 
 
+class Postponed(Records):
+    """Takes nothing while records may wait for another turn."""
+
+    def receive_data(self, data: memoryview, now: float) -> int:
+        return 0 if self.has_unread else super().receive_data(data, now)
+
+    def has_results(self) -> bool:
+        return False
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems wake the event loop for every byte")
+@pytest.mark.parametrize("waits", [False, True], ids=["the buffer is full", "records wait for another turn"])
+def test_a_socket_does_not_wait_for_the_rest_of_a_record_that_has_come(waits: bool) -> None:
+    """The last bytes of a sender are fewer than those of an earlier record: they would wait for the time of `AWAITED_S`."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    sender = socket.create_connection(listener.getsockname())
+    receiver, _ = listener.accept()
+    clock = [0.0]
+    waiting: list[LinkStream] = []
+    driver = SimpleNamespace(
+        loop=Mock(time=lambda: clock[0]),
+        late_at=math.inf,
+        link_received=lambda _link: None,
+        let_wait=waiting.append,
+        end_turn=LinkStream.resume_reading,
+        reads_on=True,
+        run_apart=lambda function: function(),
+        call_at=Mock(),
+    )
+    connection = LinkStream(cast("Any", driver), None)
+    record_bytes = RECEIVE_BUFFER_BYTES // 2
+    link = Postponed(record_bytes)
+    connection.link = cast("Any", link)
+    connection._transport = Mock(is_closing=lambda: False, get_extra_info=lambda _name: receiver)
+    begun = struct.pack(">I", record_bytes - 4) + bytes(100_000)
+    connection.get_buffer(-1)[: len(begun)] = begun
+    connection.buffer_updated(len(begun))
+    sender.sendall(b"x")
+    assert not select.select([receiver], [], [], 0)[0], "for the rest of the record"
+
+    link.has_unread = waits
+    rest = RECEIVE_BUFFER_BYTES - len(begun) - (record_bytes if waits else 0)
+    connection.get_buffer(-1)[:rest] = bytes(rest)
+    driver.loop.time = Mock(side_effect=[0.0, TURN_S, TURN_S])
+    connection.buffer_updated(rest)
+    link.has_unread = False
+    for each in waiting:
+        each.read_on()
+    assert len(link.taken) == len(begun) + rest
+    assert select.select([receiver], [], [], 10)[0]
+    for sock in (listener, sender, receiver):
+        sock.close()
+
+
 class Stream:
     """The transport of a stream: whether it is read, and whether it is about to end."""
 
