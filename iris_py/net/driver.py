@@ -95,9 +95,8 @@ TURN_S = 0.02
 #: each link is verified. Too small: a busy machine verifies again and again, and each time requests wait for another round
 #: trip; too large: requests are started after their callers have given up.
 STANDSTILL_S = 0.25
-#: A timer of libuv counts whole milliseconds, and uvloop takes the nearest one. So a timer is set later by half of one. Too
-#: small: timers come up to half a millisecond early, and the driver sets them again until the time has come, up to a hundred
-#: times; too large: deadlines are met late.
+#: A timer of libuv counts whole milliseconds, and uvloop takes the nearest one: a timer is set later by half of one. Too small:
+#: timers come up to half a millisecond early, and are set again up to a hundred times; too large: deadlines are met late.
 ROUNDED_S = 0.0005
 #: Connections whose retransmissions are read from the system at once, for a microsecond each; further ones follow at the next
 #: reading. Too small: the figure of a node with many links lags by several scrapes; too large: a scrape blocks the event loop.
@@ -208,9 +207,7 @@ class LinkStream(asyncio.BufferedProtocol):
                 self.pause_reading()
                 self._driver.let_wait(self)
                 return
-        self._make_room()
-        if (self._end or self._awaited > 1) and link.state is OPEN:
-            self._await_rest(now)
+        self._prepare_read(link, now)
         if is_full:
             self.pause_reading()
             self._driver.end_turn(self)
@@ -221,9 +218,7 @@ class LinkStream(asyncio.BufferedProtocol):
         assert link is not None
         if self._read(link, now, now + TURN_S):
             return True
-        self._make_room()
-        if (self._end or self._awaited > 1) and link.state is OPEN:
-            self._await_rest(now)
+        self._prepare_read(link, now)
         self.resume_reading()
         return False
 
@@ -242,7 +237,8 @@ class LinkStream(asyncio.BufferedProtocol):
             if now >= until:
                 return True
 
-    def _make_room(self) -> None:
+    def _prepare_read(self, link: Link, now: float) -> None:
+        """Make room for a record, and let the socket wait for the rest of a large one alone."""
         start, end = self._start, self._end
         if start == end:
             self._start = self._end = 0
@@ -251,6 +247,8 @@ class LinkStream(asyncio.BufferedProtocol):
         elif len(self._buffer) - end < RECORD_BYTES_MAX:
             self._buffer[: end - start] = self._buffer[start:end]  # views of one buffer may overlap: Python moves them
             self._start, self._end = 0, end - start
+        if (self._end or self._awaited > 1) and link.state is OPEN:
+            self._await_rest(now)
 
     def _await_rest(self, now: float) -> None:
         """Let the socket wake the event loop only for the whole rest of a large record."""

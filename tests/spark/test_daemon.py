@@ -175,8 +175,8 @@ def test_the_daemon_is_that_of_spark_and_the_first_task_adopts_the_agent(
 
     # The daemon ends as Spark lets it end, and nobody has printed anything.
     assert executor.end() == (b"", b"")
-    until(lambda: not executor.directory.exists())
-    assert executor.log().rstrip().endswith("gone")
+    until(lambda: executor.log().rstrip().endswith("gone"))
+    assert not executor.directory.exists()
 
 
 def test_many_daemons_of_an_executor_start_one_agent(executor: Executor) -> None:
