@@ -68,7 +68,7 @@ class Inbox(PartInLoop):
         handed: Number of messages that the program works on, besides those in ``taken``; of a group alone.
         in_buffer: Returns the number of messages taken for a program in another thread, which has not got them.
         begin_reading: Called once, with the first message or the end of the subscription: the owner begins to take messages.
-            None for an owner that has begun.
+            None if the owner takes messages already.
     """
 
     _what = "subscription"
