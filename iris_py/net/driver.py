@@ -95,9 +95,10 @@ TURN_S = 0.02
 #: each link is verified. Too small: a busy machine verifies again and again, and each time requests wait for another round
 #: trip; too large: requests are started after their callers have given up.
 STANDSTILL_S = 0.25
-#: A timer of libuv counts whole milliseconds, and uvloop takes the nearest one: a timer is set later by half of one. Too small:
-#: timers come up to half a millisecond early, and are set again up to a hundred times; too large: deadlines are met late.
-ROUNDED_S = 0.0005
+#: A timer of libuv counts whole milliseconds, and uvloop takes the nearest one: a timer is set later by half of one, and by a
+#: microsecond, since the sum of two floats may lie below a whole millisecond. Too small: timers come up to half a millisecond
+#: early, and are set again up to a hundred times; too large: deadlines are met late.
+ROUNDED_S = 0.000501
 #: Connections whose retransmissions are read from the system at once, for a microsecond each; further ones follow at the next
 #: reading. Too small: the figure of a node with many links lags by several scrapes; too large: a scrape blocks the event loop.
 RETRANSMISSIONS_READ_MAX = 256
@@ -690,9 +691,8 @@ class Driver:
     def _arm_timer(self, deadline: float | None, now: float) -> None:
         if deadline is None:
             return
-        # An early timer is harmless, so the timer is only moved to an earlier time: a timer per request would cost more than
-        # the request's own bookkeeping. A deadline in the past is due now: if each input of a busy loop moved the timer of such
-        # a deadline to its own time, the timer would never run.
+        # An early timer is harmless, so the timer only moves to an earlier time: one for each request would cost more than its
+        # own bookkeeping. A deadline in the past is due now: were it moved by each input of a busy loop, it would never run.
         if self._timer is not None and (self._timer_at <= deadline or self._timer_at <= now):
             return
         if self._timer is not None:
