@@ -1,4 +1,7 @@
-"""Groups of appends: which records share a sync, and what their tasks learn, on a disk in memory that a test can slow down."""
+"""Groups of appends: which records share a sync, and what their tasks learn, on a disk in memory that a test can slow down.
+
+The times of the event loop and of the disk are those that the tests say, so that the load of the machine decides nothing.
+"""
 
 from __future__ import annotations
 
@@ -9,45 +12,68 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
+import pytest
+
 import iris_py as iris
-from iris_py.store import partition
+from iris_py.store import log, partition
 from iris_py.testing import ShadowDisk
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from pathlib import Path
 
-    import pytest
-
     from iris_py.store.disk import DiskFile
 
 TIMEOUT_S = 30
 TASKS = 128
 ROUNDS = 12
-#: What each task works between two appends.
+#: What each task works between two appends, by the clock of the event loop.
 WORK_S = 0.0001
-#: A sync that takes longer than the work of all tasks.
+#: A sync of half of the work of all tasks, and one of five times that work, by the clock of the disk.
+FAST_S = WORK_S * TASKS / 2
 SLOW_S = WORK_S * TASKS * 5
 SIZE = 100
 #: Turns of the event loop for the wake-up of tasks, their appends, and the hand-over of their group, and some more.
 TURNS = 6
 
 
+class Clock:
+    """A clock that stands still until a test moves it, in place of the module ``time``."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.time, self.time_ns = time.time, time.time_ns  # of records, and of their age
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+#: The clocks of the event loop and of the thread that writes.
+loop_clock, disk_clock = Clock(), Clock()
+
+
+@pytest.fixture(autouse=True)
+def clocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partition, "time", loop_clock)
+    monkeypatch.setattr(log, "time", disk_clock)
+
+
 def work() -> None:
     """Keep the event loop from other tasks."""
-    time.sleep(WORK_S)
+    loop_clock.now += WORK_S
 
 
 class Disk(ShadowDisk):
     """A disk that counts the records of each sync of a log, and acts before the sync.
 
     By default, a sync lasts some turns of the event loop. So with halves, the woken tasks append during the sync, and the next
-    half is ready at its end, whatever the load of the machine. The sync takes half of the time of the loop for all tasks.
+    half is ready at its end, whatever the load of the machine.
     """
 
-    def __init__(self, before_sync: Callable[[], object] | None = None) -> None:
+    def __init__(self, before_sync: Callable[[], object] | None = None, sync_s: float = FAST_S) -> None:
         super().__init__()
         self.before_sync = before_sync or self.wait_for_turns
+        self.sync_s = sync_s
         self.loop: asyncio.AbstractEventLoop | None = None
         self.groups: list[int] = []
         self._written = 0
@@ -84,6 +110,7 @@ class Disk(ShadowDisk):
                 self.groups.append(self._written)
                 self._written = 0
                 self.before_sync()
+                disk_clock.now += self.sync_s
                 sync()
 
             file.write, file.sync = count, counted_sync  # type: ignore[method-assign]
@@ -131,7 +158,7 @@ def test_beside_a_fast_disk_the_tasks_go_on_in_two_halves_by_turns(tmp_path: Pat
 
 
 def test_beside_a_slow_disk_all_tasks_share_a_sync(tmp_path: Path) -> None:
-    disk = Disk(lambda: time.sleep(SLOW_S))
+    disk = Disk(sync_s=SLOW_S)
 
     async def main(stream: iris.Stream) -> None:
         await append_by_turns(stream)
@@ -146,7 +173,7 @@ def test_a_disk_that_becomes_slow_ends_the_halves(tmp_path: Path) -> None:
     async def main(stream: iris.Stream) -> None:
         await append_by_turns(stream)
         del disk.groups[:]
-        disk.before_sync = lambda: time.sleep(SLOW_S)
+        disk.sync_s = SLOW_S
         await append_by_turns(stream, rounds=4 * ROUNDS)
         *groups, last = disk.groups[-ROUNDS // 2 :]
         assert set(groups) == {TASKS}, disk.groups
