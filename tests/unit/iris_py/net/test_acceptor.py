@@ -8,11 +8,12 @@ import os
 import resource
 import socket
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
-from iris_py.net.acceptor import UNSENT_BYTES_MAX, Acceptor
+from iris_py.net.acceptor import PAUSE_S, UNSENT_BYTES_MAX, Acceptor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -107,20 +108,27 @@ def test_an_address_of_another_machine_is_refused() -> None:
 
 
 def test_without_a_free_descriptor_clients_wait(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr("iris_py.net.acceptor.PAUSE_S", 0.05)
+    pauses: list[tuple[float, Callable[[], object]]] = []  # each ends when the test says so
+
+    def call_later(delay_s: float, end: Callable[..., object], *arguments: object) -> None:
+        pauses.append((delay_s, partial(end, *arguments)))
 
     async def main() -> None:
         owner = Owner()
         await owner.acceptor.listen("127.0.0.1", 0)
         client = connect(owner)
-        with no_free_descriptor():
+        with monkeypatch.context() as patch, no_free_descriptor():
+            patch.setattr(asyncio.get_running_loop(), "call_later", call_later)
             await until(lambda: caplog.records)
             for _turn in range(20):
                 await asyncio.sleep(0)
-            assert [record.message for record in caplog.records] == [
-                "no connection was accepted for a while: no file descriptor is free"
-            ]
-            assert owner.accepted == []
+        assert [record.message for record in caplog.records] == [
+            "no connection was accepted for a while: no file descriptor is free"
+        ]
+        assert owner.accepted == []
+        [(delay_s, end)] = pauses
+        assert delay_s == PAUSE_S
+        end()
         await until(lambda: owner.accepted)
         client.close()
         owner.close()

@@ -16,7 +16,6 @@ from iris_py.servers.nats.input_turns import (
     CONTROL_BURST_S,
     CONTROL_SHARE,
     CONTROL_TURN_S,
-    GATHER_S,
     MANY_PATTERNS,
     PATTERNS_MAX,
     PATTERNS_S,
@@ -312,19 +311,20 @@ def test_publishers_are_told_together_of_many_subscriptions_that_begin_one_by_on
 
 def test_few_subscriptions_begin_at_a_time_and_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(input_turns, "PATTERNS_S", 3600.0)
+    monkeypatch.setattr(input_turns, "GATHER_S", 1800.0)
 
     async def main() -> None:
         changes, expected = Changes(), names("a", MANY_PATTERNS + PATTERNS_MAX + 1)
         changes.add("a", *expected)
         await changes.wait_for(PATTERNS_MAX)
         assert changes.begun == expected[:PATTERNS_MAX]
-        assert changes.gathered == [GATHER_S], "publishers are told together"
+        assert changes.gathered == [1800.0], "publishers are told together"
         assert changes.turns.discard(expected.pop(PATTERNS_MAX))
         assert not changes.turns.discard(expected[0]), "it has begun"
         while len(changes.begun) < len(expected):
             changes.turns._run()
         assert changes.begun == expected
-        assert changes.gathered == [GATHER_S], "once for all"
+        assert changes.gathered == [1800.0], "once for all"
         assert expected[-1] not in changes.turns
 
     asyncio.run(main())
