@@ -19,6 +19,7 @@ from iris_py.files.secrets import write_secret_file
 from iris_security import CloudKey, Secret
 from tests import warm
 from tests.integration.conftest import PATIENCE_S, until
+from tests.standstills import STANDSTILL
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +31,7 @@ class GatewayProcess:
 
     Attributes:
         described: What it says of itself when it serves; empty before.
-        lines: What it has said on standard error.
+        lines: What it has said on standard error, but for what it says of a busy machine.
     """
 
     def __init__(self, arguments: Sequence[str], environment: dict[str, str]) -> None:
@@ -61,7 +62,8 @@ class GatewayProcess:
     def _read_errors(self) -> None:
         assert self.process.stderr is not None
         for line in self.process.stderr:
-            self.lines.append(line.rstrip("\n"))
+            if STANDSTILL not in line:
+                self.lines.append(line.rstrip("\n"))
 
     def _read_description(self) -> None:
         assert self.process.stdout is not None

@@ -17,6 +17,7 @@ import pytest
 import uvloop
 
 from tests import warm
+from tests.standstills import without_standstills
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
@@ -222,8 +223,7 @@ class MemberProcess:
         self.send_signal(signal.SIGTERM)
         out, errors = self._process.communicate(timeout=PATIENCE_S)
         assert self._process.returncode == 0, errors.decode()
-        said = [line for line in errors.splitlines() if b"the event loop stood still" not in line]  # as some tests let it
-        assert not said, errors.decode()
+        assert not without_standstills(errors.decode()), errors.decode()
         assert out.startswith(b"left")
 
     def executed(self) -> list[bytes]:

@@ -18,6 +18,7 @@ from iris_py.cli.demo.lexer import TokenTotals
 from iris_py.peers.hedging import HEDGES_AT_FIRST, HEDGES_SHARE
 from tests import warm
 from tests.leaks import find_secrets
+from tests.standstills import read_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,7 +58,7 @@ def driver(environment: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
         text=True,
     )
     assert process.stderr is not None
-    assert "3 member processes" in process.stderr.readline()
+    assert "3 member processes" in read_line(process.stderr)
     yield process
     if process.poll() is None:
         process.kill()
@@ -205,7 +206,7 @@ class Clouds:
 
     def wait_until_at_work(self) -> None:
         assert self.process.stderr is not None
-        lines = [self.process.stderr.readline() for _ in range(4)]
+        lines = [read_line(self.process.stderr) for _ in range(4)]
         assert "files counted by the cluster" in lines[3], lines
         self.children = children_of(self.process.pid)
         assert len(self.children) == 4 + 3

@@ -17,6 +17,7 @@ from iris_py.federation.settings import parse_settings
 from iris_security import CloudKey
 from tests import warm
 from tests.ports import free_port
+from tests.standstills import without_standstills
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -138,6 +139,12 @@ def start(name: str, directory: Path) -> subprocess.Popen[str]:
     return process
 
 
+def end_of(service: subprocess.Popen[str]) -> tuple[int, str, str]:
+    """Wait until a program has ended; return its code, and what it has printed since."""
+    out, errors = service.communicate(timeout=TIMEOUT_S)
+    return service.returncode, out, without_standstills(errors)
+
+
 def test_the_services_of_service_md_serve_until_they_are_stopped(home: Path) -> None:
     files = programs("service.md")
     assert set(files) == {"service.py", "ask.py", "service_sync.py"}
@@ -151,10 +158,10 @@ def test_the_services_of_service_md_serve_until_they_are_stopped(home: Path) -> 
         assert run(["ask.py"], home / "project") == f"rows for SELECT 1 from process {second.pid}\n"
         services.append(start("service_sync.py", home / "project"))
         second.terminate()
-        assert (second.communicate(timeout=TIMEOUT_S), second.returncode) == (("", ""), 0)
+        assert end_of(second) == (0, "", "")
         assert run(["ask.py"], home / "project") == "rows for SELECT 1\n"
         services[2].send_signal(signal.SIGINT)
-        assert (services[2].communicate(timeout=TIMEOUT_S), services[2].returncode) == (("", ""), 0)
+        assert end_of(services[2]) == (0, "", "")
     finally:
         for service in services:
             service.kill()

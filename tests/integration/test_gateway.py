@@ -17,7 +17,7 @@ from iris_py.gateway import open_gateway, reload_gateway
 from tests import warm
 from tests.integration.clouds import Cloud, statuses, until_lines
 from tests.integration.conftest import PATIENCE_S, until
-from tests.integration.test_cli import finish
+from tests.integration.test_cli import finish, read_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Mapping
@@ -619,8 +619,8 @@ def test_subscribing_prints_what_another_cloud_publishes(loop: Loops, pair: Pair
         with begin_to_subscribe(pair.us, "clicks.>@eu", us.address) as subscriber:
             assert subscriber.stdout is not None
             assert subscriber.stderr is not None
-            said = await asyncio.to_thread(subscriber.stderr.readline)
-            assert b"subscribes to 'clicks.>@eu'" in said
+            said = await asyncio.to_thread(read_line, subscriber.stderr)
+            assert "subscribes to 'clicks.>@eu'" in said
             await eu.publish("clicks.shop", b"one")
             assert await asyncio.to_thread(subscriber.stdout.readline) == b"clicks.shop one\n"
             subscriber.terminate()

@@ -21,6 +21,7 @@ import pytest
 from iris_py.cli.app import run as run_iris
 from tests.pages import ROOT, Block, blocks_of
 from tests.ports import free_port
+from tests.standstills import without_standstills
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -107,7 +108,7 @@ class Session:
             patch.setattr(logging.getLogger("iris_py"), "handlers", [])
             self._capture.readouterr()
             run_iris(words[1:])
-            return "".join(self._capture.readouterr())
+            return without_standstills("".join(self._capture.readouterr()))
 
     def _start(self, name: str, command: str, expected: str) -> None:
         self._running[name] = self._popen(command)

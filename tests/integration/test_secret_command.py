@@ -14,7 +14,7 @@ import pytest
 import iris_py as iris
 import iris_py.sync
 from iris_security import Keyring, Secret
-from tests.integration.test_cli import Shell, read_event, stop
+from tests.integration.test_cli import Shell, read_line, stop
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -216,7 +216,7 @@ def test_the_command_line_takes_a_command_and_runs_it_again_at_hangup(shell: She
     assert shell.run("request", "upper", "hello")[:2] == (0, b"HELLO")
     rotate(path)
     service.send_signal(signal.SIGHUP)
-    assert read_event(service.stderr).endswith("Z INFO secrets_read: read the secrets again\n")
+    assert read_line(service.stderr).endswith("Z INFO secrets_read: read the secrets again\n")
     del shell.environment["IRIS_SECRET_COMMAND"]
     assert shell.run("request", "upper", "hello", "--secret-command", f"cat '{path}'")[:2] == (0, b"HELLO")
     code, out, error = shell.run("keys", "list", "--secret-command", f"cat '{path}'")
@@ -226,7 +226,7 @@ def test_the_command_line_takes_a_command_and_runs_it_again_at_hangup(shell: She
     ]
     path.write_text("nothing")
     service.send_signal(signal.SIGHUP)
-    told = read_event(service.stderr)
+    told = read_line(service.stderr)
     assert "Z ERROR secrets_kept: the secrets were not changed: secret_command: the output of cat is not" in told
     assert stop(service)[0] == 0
 

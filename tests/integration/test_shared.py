@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import iris_py as iris
 from tests.integration.conftest import until
+from tests.standstills import STANDSTILL
 
 if TYPE_CHECKING:
     from iris_py.observe.statistics import ShareStatistics
@@ -81,6 +82,13 @@ def test_members_that_are_killed_stopped_and_ended_take_nothing_twice_and_lose_o
     loop.run(main())
 
 
+async def wait_until_subscribed(command: asyncio.subprocess.Process) -> None:
+    assert command.stderr is not None
+    while STANDSTILL.encode() in (line := await command.stderr.readline()):
+        pass
+    assert b"group 'billing'" in line
+
+
 def test_the_command_shares_messages_and_prints_the_rest_at_its_end(loop: Loops) -> None:
     command = [sys.executable, "-m", "iris_py", "subscribe", "orders.>", "--group", "billing"]
 
@@ -91,8 +99,7 @@ def test_the_command_shares_messages_and_prints_the_rest_at_its_end(loop: Loops)
                 process = await asyncio.create_subprocess_exec(
                     *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
                 )
-                assert process.stderr is not None
-                assert b"group 'billing'" in await process.stderr.readline()
+                await wait_until_subscribed(process)
                 members.append(process)
             for number in range(200):
                 assert await node.publish("orders.new", b"%d" % number) == 1
@@ -117,8 +124,7 @@ def test_the_command_that_ends_after_some_messages_counts_the_others_as_lost(loo
             process = await asyncio.create_subprocess_exec(
                 *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
             )
-            assert process.stderr is not None
-            assert b"group 'billing'" in await process.stderr.readline()
+            await wait_until_subscribed(process)
             await node.publish_many("orders.new", [b"%d" % number for number in range(50)])
             out, _error = await process.communicate()
             assert [int(line.split()[1]) for line in out.splitlines()] == list(range(5))

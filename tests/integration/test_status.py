@@ -22,6 +22,7 @@ from iris_py.cli.json_log import JsonFormatter
 from iris_py.metrics import serve_status
 from iris_py.metrics.status import StatusServer
 from tests import warm
+from tests.standstills import read_line, without_standstills
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -132,7 +133,7 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(missing: s
 def test_every_line_of_a_command_is_an_object_if_that_is_wanted(start: Callable[..., subprocess.Popen[str]]) -> None:
     service = start("node", "--seed", "127.0.0.1:1", "--no-discovery", "--log-json")
     assert service.stderr is not None
-    shown = [json.loads(service.stderr.readline()) for _ in range(2)]
+    shown = [json.loads(read_line(service.stderr)) for _ in range(2)]
     service.send_signal(signal.SIGTERM)
     shown += [json.loads(line) for line in service.communicate(timeout=PATIENCE_S)[1].splitlines()]
     assert all(line["kind"] == "log" and line["time"].endswith("+00:00") for line in shown)
@@ -141,7 +142,9 @@ def test_every_line_of_a_command_is_an_object_if_that_is_wanted(start: Callable[
     assert told["seed_unreached"]["level"] == "warning"
     assert "Ctrl-C ends it" in told["running"]["message"]
     _, error = start("request", "nobody", "x", "--no-discovery", "--log-json").communicate(timeout=PATIENCE_S)
-    assert [(line["event"], line["level"]) for line in map(json.loads, error.splitlines())] == [("complaint", "error")]
+    assert [(line["event"], line["level"]) for line in map(json.loads, without_standstills(error).splitlines())] == [
+        ("complaint", "error")
+    ]
 
 
 def test_what_a_stranger_says_does_not_take_the_place_of_what_the_line_says() -> None:

@@ -19,6 +19,7 @@ import iris_py.sync
 from iris_py.api.run import REPEATED_S
 from tests import warm
 from tests.integration.conftest import PATIENCE_S, Loops
+from tests.standstills import read_line, without_standstills
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,7 +56,7 @@ class Service:
     def read_error(self) -> str:
         assert self.process.stderr is not None
         readable, _, _ = select.select([self.process.stderr], [], [], PATIENCE_S)
-        return self.process.stderr.readline() if readable else ""
+        return read_line(self.process.stderr) if readable else ""
 
     def release(self) -> None:
         self._released.touch()
@@ -63,7 +64,7 @@ class Service:
     def end(self) -> tuple[int, str, str]:
         """Return how it ended, and what it has printed since."""
         out, errors = self.process.communicate(timeout=PATIENCE_S)
-        return self.process.returncode, out, errors
+        return self.process.returncode, out, without_standstills(errors)
 
     def close(self) -> None:
         self.process.kill()
@@ -230,4 +231,4 @@ assert os.waitpid(child, 0)[1] == 0
 
 def test_the_child_of_a_fork_ends_by_signals_as_any_other(home: Path) -> None:
     done = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, timeout=PATIENCE_S, check=False)
-    assert (done.returncode, done.stderr) == (0, b"")
+    assert (done.returncode, without_standstills(done.stderr.decode())) == (0, "")

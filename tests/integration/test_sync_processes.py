@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests import warm
+from tests.standstills import without_standstills
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -46,7 +47,7 @@ class Program:
         """Wait for its end; return the exit code, the lines that it said since the last look, and its errors."""
         out, errors = self.process.communicate(timeout=PATIENCE_S)
         # How long a busy machine takes for a step is of no interest; the debug mode tells it.
-        lines = [line for line in errors.decode().splitlines() if not line.startswith("Executing <")]
+        lines = [line for line in without_standstills(errors.decode()).splitlines() if not line.startswith("Executing <")]
         return self.process.returncode, out.decode().splitlines(), "\n".join(lines)
 
     def reap(self) -> None:

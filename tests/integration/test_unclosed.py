@@ -10,6 +10,7 @@ import pytest
 
 from tests import warm
 from tests.integration.conftest import PATIENCE_S
+from tests.standstills import without_standstills
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,7 +56,8 @@ def run(way: str, end: str, *options: str) -> tuple[int, str, list[str]]:
         text=True,
     )
     out, errors = process.communicate(timeout=PATIENCE_S)
-    said = [line for line in errors.splitlines() if not line.startswith(OF_ASYNCIO) and "unclosed event loop" not in line]
+    lines = without_standstills(errors).splitlines()
+    said = [line for line in lines if not line.startswith(OF_ASYNCIO) and "unclosed event loop" not in line]
     return process.returncode, out.strip(), said
 
 
