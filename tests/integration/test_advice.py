@@ -52,7 +52,7 @@ def queued(node: iris_py.Node, cluster: str) -> int:
 def test_a_request_for_which_nobody_is_there(cluster: str) -> None:
     async def main() -> None:
         async with connect() as node, connect(node):
-            plain = await failure(node.request(cluster, b"", timeout=BRIEFLY_S))
+            plain = await failure(node.request(cluster, b"", timeout=PATIENCE_S))  # which waits for no member
             assert isinstance(plain, errors.NoMembers)
             assert advises(plain)
             for name, options in CAREFUL.items():
@@ -107,12 +107,15 @@ def test_a_request_whose_members_are_full() -> None:
                 while not queued(node, "full"):  # noqa: ASYNC110 - no event says so
                     await asyncio.sleep(0.01)
                 at_once = await failure(node.request("full", b"", on_full="raise"))
-                waited = await failure(node.request("full", b"", timeout=BRIEFLY_S))
+                waited: errors.IrisError | None = None
+                timeout_s = BRIEFLY_S
+                while not isinstance(waited, errors.Overloaded):  # a busy machine may not hear of it in so little time
+                    waited = await failure(node.request("full", b"", timeout=timeout_s))
+                    timeout_s *= 4
                 go_on.set()
                 await asyncio.gather(*held)
             assert isinstance(at_once, errors.Overloaded)
             assert advises(at_once, 'on_full="wait"')
-            assert isinstance(waited, errors.Overloaded)
             assert not advises(waited, 'on_full="wait"')
 
     iris_py.run(main())

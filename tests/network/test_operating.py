@@ -137,8 +137,8 @@ def test_one_member_is_slow(lab: Lab) -> None:
 
     lab.members["b2"].do("slowed", do="slow_down", delay_s=0.0)
     operator.see("iris doctor")
-    commands = f"{lab.hosts['a3'].address}:"  # they come and go, which may be an event
-    said = [each["text"] for each in events.said if commands not in each["text"]]
+    others = (f"{lab.hosts['a3'].address}:", "  stalled  ")  # commands come and go, and a busy machine stalls processes
+    said = [each["text"] for each in events.said if not any(other in each["text"] for other in others)]
     assert said == [], "a member that is slow is no event"
     section.check_is_done()
 
