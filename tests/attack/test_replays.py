@@ -357,7 +357,9 @@ def test_a_broadcast_down_the_tree_comes_once_in_order_and_not_to_who_joins_late
                 8,
             ):  # changed: of another node, with another number, a later base, another body, a later time
                 changed: list[Any] = list(source.cast_down(5, at, b"5"))
-                changed[part] = {2: parent.id, 3: 6, 5: 6, 6: changed[6][:-1] + b"x", 8: at + 10_000}[part]
+                changed[part] = {2: parent.id, 3: 6, 5: 6, 6: changed[6][:-1] + bytes([changed[6][-1] ^ 1]), 8: at + 10_000}[
+                    part
+                ]
                 send(changed)
             await loop.until(lambda: counters.casts_invalid == 5, "none is believed")
             await membership.leave()
