@@ -147,7 +147,7 @@ class Claimed(msgspec.Struct, frozen=True):
     group: GroupId
     """The table."""
     number: int
-    """The number that `claim` returned. One event per call, in the order of the calls."""
+    """The number that `claim` returned. One event per number, in the order of the calls."""
     is_confirmed: bool = True
     """Whether a root confirms it. If not, `ClaimConfirmed` follows when a root does."""
 

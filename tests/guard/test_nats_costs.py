@@ -39,6 +39,9 @@ MOST_NEW = 220.0
 #: Calls for a subscription of the node to a topic, while others wait for the same claim. In a task of its own, and with each
 #: change applied alone, it took 286.
 MOST_TOPIC = 215.0
+#: Calls for telling that publishers know such a subscription, among all that share the claim. With an event for each, it took
+#: 64.
+MOST_TOLD = 24.0
 MANY = 200
 #: No claim is sent meanwhile (seconds).
 GATHER_S = 60.0
@@ -165,3 +168,28 @@ def test_a_further_topic_of_a_client_with_many_costs_few_calls() -> None:
 
     found = asyncio.run(main())
     assert MOST_TOPIC / LOOSEST < found <= MOST_TOPIC, f"each subscription takes {found:.1f} calls"
+
+
+def test_topics_that_become_known_together_cost_few_calls_each() -> None:
+    """All become known in one turn, which the clients at work wait for."""
+
+    async def main() -> float:
+        async with iris_py.connect(secret=SECRET, listen="127.0.0.1:0", discovery=False) as node:
+            topics = parts_of(node).topics
+            all_known = asyncio.Event()
+            known: list[None] = []
+
+            def note() -> None:
+                known.append(None)
+                if len(known) == MANY:
+                    all_known.set()
+
+            for number in range(MANY):
+                topics.subscribe_to_others(f"many.{number}", note, lambda: None)
+            with Counter() as counter:
+                await all_known.wait()
+            cost = counter.each(MANY)
+            return cost.python + cost.built_in
+
+    found = asyncio.run(main())
+    assert MOST_TOLD / LOOSEST < found <= MOST_TOLD, f"each subscription takes {found:.1f} calls"

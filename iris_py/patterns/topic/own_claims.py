@@ -214,7 +214,7 @@ class OwnClaims:
             for entry in change.added:
                 tables.places[entry] = [table]
             if change.added and table.parent is not None:
-                self._moves[claim] = _Move(tables, table, change.added)
+                self._note_move(claim, _Move(tables, table, change.added))
         return claims
 
     def split(self, event: SplitTold, now: float) -> None:
@@ -240,7 +240,7 @@ class OwnClaims:
             moved = [entry for entry in entries if used not in tables.places[entry]]
             for entry in moved:
                 tables.places[entry].append(used)
-            self._moves[claim] = _Move(tables, used, moved)
+            self._note_move(claim, _Move(tables, used, moved))
 
     def claimed(self, table: GroupId, number: int, now: float, *, is_confirmed: bool) -> None:
         """Handle the end of the claims of a table up to a number.
@@ -353,6 +353,10 @@ class OwnClaims:
             else:
                 self._idle.set(group.id, now + LEAVE_S)
             return table, (group.id, number)
+
+    def _note_move(self, claim: ClaimKey, move: _Move) -> None:
+        """Note entries that move to a table, with those of earlier changes in the same claim."""
+        self._moves.setdefault(claim, _Move(move.realm, move.table, [])).entries += move.entries
 
     def _claim_above(self, move: _Move, now: float) -> None:
         """Claim entries in the table above, too, because their table does not answer."""

@@ -171,9 +171,9 @@ class OwnInterest:
         return entry
 
     def _has_room(self, pattern: Tokens) -> bool:
-        shapes = self._shapes.get(_first(pattern), Counter())
+        shapes = self._shapes.get(_first(pattern))
         return len(self.entries) + len(self.counted) < ENTRIES_MAX and (
-            len(shapes) < NODE_SHAPES_MAX or shape_of(pattern) in shapes
+            shapes is None or len(shapes) < NODE_SHAPES_MAX or shape_of(pattern) in shapes
         )
 
     def _cover(self, pattern: Tokens, entry: OwnEntry) -> None:
@@ -183,7 +183,11 @@ class OwnInterest:
     def _new_entry(self, pattern: Tokens) -> OwnEntry:
         self._last_key += 1
         entry = self.entries[pattern] = OwnEntry(pattern, self._last_key)
-        self._shapes.setdefault(_first(pattern), Counter())[shape_of(pattern)] += 1
+        first = _first(pattern)
+        shapes = self._shapes.get(first)
+        if shapes is None:
+            shapes = self._shapes[first] = Counter()
+        shapes[shape_of(pattern)] += 1
         return entry
 
     def _end_entry(self, entry: OwnEntry) -> None:

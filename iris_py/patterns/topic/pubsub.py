@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class _EntryChange:
-    """A change of the node's entries that some publisher may not know yet.
+    """Changes of the node's entries that some publisher may not know yet, all in the same claims.
 
     Attributes:
         pending: The claims that the overlay has not confirmed: table and number.
@@ -55,9 +55,9 @@ class _EntryChange:
 
     __slots__ = ("ended", "entries", "left", "pending", "told")
 
-    def __init__(self, entries: list[OwnEntry]) -> None:
+    def __init__(self, entries: Iterable[OwnEntry] = ()) -> None:
         self.pending: set[ClaimKey] = set()
-        self.entries = entries
+        self.entries = set(entries)
         self.told: dict[SubscriptionQueue, None] = {}
         self.ended: dict[SubscriptionQueue, None] = {}
         self.left: dict[SharedQueue, None] = {}
@@ -93,7 +93,7 @@ class PubSub:
         self._local = local
         self._hashers: dict[bytes, EntryHasher] = {}  # of the tables with claims of this node
         self._own = OwnClaims(groups, overlay, local)
-        self._claims: dict[ClaimKey, _EntryChange] = {}
+        self._claims: dict[ClaimKey, list[_EntryChange]] = {}
         self._changes: dict[OwnEntry, _EntryChange] = {}  # of entries that some publisher may not know yet
         self.interest = OwnInterest()
         self.events: list[TopicEvent] = []
@@ -101,7 +101,7 @@ class PubSub:
         self.deliveries = Deliveries(outbound, local, counts, count_drop, self.events)
         self.shares = IncomingShares(self.deliveries, outbound, local, count_drop)
         self._own_shares = OwnShares(self.shares)
-        self._last_share_change = _EntryChange([])
+        self._last_share_change = _EntryChange()
         self.share_flush = ShareFlush(outbound, linked, self.events)
         self.publisher = Publisher(overlay, outbound, local, self.deliveries, groups, counts, count_drop, self.events)
         self.publisher.shares = OutgoingShares(outbound, local, self.shares, rng, count_drop, self.events)
@@ -119,9 +119,9 @@ class PubSub:
         if self._hashers:
             new = [group for group in self._groups.realms() if group.id not in self._hashers]
             if entries:
-                self._claim(_EntryChange([]), new, entries, [], now)
+                self._claim(_EntryChange(), new, entries, [], now)
             if self._own_shares:
-                self._claim_shares(_EntryChange([]), new, now)
+                self._claim_shares(new, now)
         for promoted in list(self.deliveries.casts.by_group.values()):
             if promoted.realm in left:
                 self._leave(promoted, now)
@@ -159,10 +159,9 @@ class PubSub:
         if isinstance(queue, SharedQueue):
             return self._subscribe_share(queue, now)
         added, removed = self.interest.add(queue.pattern, is_counted=queue.is_counted)
-        change = _EntryChange(added)
         if added or removed:
             try:
-                self._claim(change, self._groups.realms(), added, removed, now)
+                self._claim(_EntryChange(added), self._groups.realms(), added, removed, now)
             except OverlayError:
                 self._restore(*self.interest.remove(queue.pattern, is_counted=queue.is_counted), now)
                 raise
@@ -191,9 +190,8 @@ class PubSub:
         added, removed = self.interest.remove(queue.pattern, is_counted=queue.is_counted)
         if not (added or removed):
             return False
-        change = _EntryChange(added)
         try:
-            self._claim(change, self._groups.realms(), added, removed, now)
+            change = self._claim(_EntryChange(added), self._groups.realms(), added, removed, now)
         except OverlayError:  # the node is leaving
             return False
         finally:
@@ -323,14 +321,13 @@ class PubSub:
     def _subscribe_share(self, queue: SharedQueue, now: float) -> bool:
         self._own_shares.add(queue)
         self.shares.add(queue)
-        change = _EntryChange([])
         try:
-            self._claim_shares(change, self._groups.realms(), now)
+            change = self._claim_shares(self._groups.realms(), now)
         except OverlayError:
             self._own_shares.remove(queue)
             self.shares.remove(queue, now)
             with suppress(OverlayError):
-                self._claim_shares(_EntryChange([]), self._groups.realms(), now)
+                self._claim_shares(self._groups.realms(), now)
             raise
         self.publisher.subscriptions_changed(now)
         pending = change if change.pending else self._last_share_change
@@ -346,9 +343,8 @@ class PubSub:
             return False
         queue.is_leaving = True
         self._last_share_change.told.pop(queue, None)
-        change = _EntryChange([])
         try:
-            self._claim_shares(change, self._groups.realms(), now)
+            change = self._claim_shares(self._groups.realms(), now)
         except OverlayError:  # the node is leaving
             return False
         finally:
@@ -359,8 +355,9 @@ class PubSub:
         change.left[queue] = None
         return True
 
-    def _claim_shares(self, change: _EntryChange, groups: list[Group], now: float) -> None:
-        """Claim the changed rows of shares in the tables of some groups."""
+    def _claim_shares(self, groups: list[Group], now: float) -> _EntryChange:
+        """Claim the changed rows of shares in the tables of some groups; return the change that waits for the claims."""
+        change = _EntryChange()
         for group in groups:
             if group.id not in self._hashers:
                 self._hashers[group.id] = EntryHasher(group.keys.interest_key())
@@ -368,15 +365,14 @@ class PubSub:
             if added or removed:
                 change.pending |= set(self._own.change(group, added, removed, now))
             self._own_shares.note_claimed(group)
-        for claim in change.pending:
-            self._claims[claim] = change
+        return self._wait_for_claims(change)
 
     # --
 
     def _claim(
         self, change: _EntryChange, groups: list[Group], added: list[OwnEntry], removed: list[OwnEntry], now: float
-    ) -> None:
-        """Claim entries in the tables of some groups; on an overlay error, in none."""
+    ) -> _EntryChange:
+        """Claim entries in the tables of some groups, on an overlay error in none; return the change that waits for them."""
         done: list[tuple[Group, list[Entry], list[Entry]]] = []
         try:
             for group in groups:
@@ -394,24 +390,33 @@ class PubSub:
             for group, new, old in done:
                 self._own.change(group, old, new, now)
             raise
-        for claim in change.pending:
-            self._claims[claim] = change
-        for entry in change.entries:
-            self._changes[entry] = change
+        pending = self._wait_for_claims(change)
+        for entry in added if change.entries else ():
+            self._changes[entry] = pending
+        return pending
+
+    def _wait_for_claims(self, change: _EntryChange) -> _EntryChange:
+        """Let a change wait for its claims, as a part of the last change if both wait for the same ones; return the change."""
+        waiting = [self._claims.setdefault(claim, []) for claim in change.pending]
+        last = waiting[0][-1] if waiting and waiting[0] else None
+        if last is not None and last.pending == change.pending:
+            last.entries |= change.entries
+            return last
+        for changes in waiting:
+            changes.append(change)
+        return change
 
     def _confirm(self, claim: ClaimKey, now: float) -> None:
-        change = self._claims.pop(claim, None)
-        if change is None:
-            return
-        change.pending.discard(claim)
-        if change.pending:
-            return
-        for entry in change.entries:
-            if self._changes.get(entry) is change:
-                del self._changes[entry]
-        self.events += map(SubscriptionTold, change.told)
-        self.events += map(SubscriptionEnded, change.ended)
-        self.share_flush.end(change.left, now)
+        for change in self._claims.pop(claim, ()):
+            change.pending.discard(claim)
+            if change.pending:
+                continue
+            for entry in change.entries:
+                if self._changes.get(entry) is change:
+                    del self._changes[entry]
+            self.events += map(SubscriptionTold, change.told)
+            self.events += map(SubscriptionEnded, change.ended)
+            self.share_flush.end(change.left, now)
 
     def _withdraw(self, promoted: PromotedEntry, now: float) -> None:
         """Withdraw a promoted entry from the table; its subscriptions get casts."""
@@ -433,8 +438,8 @@ class PubSub:
             for hashed in entry.hashed.values():
                 self.deliveries.forget_tag(hashed.tag)
             pending = self._changes.pop(entry, None)
-            if pending is not None and entry in pending.entries:
-                pending.entries.remove(entry)
+            if pending is not None:
+                pending.entries.discard(entry)
 
     def _entry_of(self, queue: SubscriptionQueue) -> OwnEntry:
         return self.interest.entry_of(queue.pattern, is_counted=queue.is_counted)

@@ -273,7 +273,7 @@ class GroupLayer:
             now: Monotonic seconds.
 
         Returns:
-            The number of the event.
+            The number of the event, which claims that are sent together share.
 
         Raises:
             InfoError: The group id has the wrong size, the attributes are too large, the entries are not packed, or the node

@@ -187,7 +187,7 @@ class OwnMemberships:
         """Change the packed entries of the local node in a table, and register it there. `Claimed` follows.
 
         Returns:
-            The number of the event.
+            The number of the event, which changes that are sent together share.
         """
         membership = self.groups.get(group)
         self.stamp += 1
@@ -198,10 +198,13 @@ class OwnMemberships:
         table = membership.table = membership.table or OwnEntries()
         membership.attributes = attributes
         table.want(added, removed, self.stamp)
+        if table.unsent in self._commands:  # its time is that of the earlier changes
+            return table.unsent
+        table.unsent = self.stamp
         self._wait_for(Claimed(group, self.stamp), now, is_sent=False)
         if self._renew_at is None:
             self._renew_at = self._next_renewal(now)
-        if group not in self._gather:  # later changes do not move the time of earlier ones
+        if group not in self._gather:
             self._gather.set(group, max(now, self._gather_until))
         return self.stamp
 

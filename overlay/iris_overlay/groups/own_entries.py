@@ -27,6 +27,7 @@ class OwnEntries:
         promoted: The packed entries that a root called promoted. They stay here after the node has removed them.
         split: The split of the table, as a root told it.
         unconfirmed: The number of the last claim that was completed by its time limit, until a root confirms it; 0 for none.
+        unsent: The number of the claim with the changes since the last message to a root; 0 without changes.
     """
 
     __slots__ = (
@@ -42,6 +43,7 @@ class OwnEntries:
         "reclaimed_at",
         "split",
         "unconfirmed",
+        "unsent",
         "wanted_stamp",
     )
 
@@ -54,6 +56,7 @@ class OwnEntries:
         self.promoted = b""
         self.split = UNSPLIT
         self.unconfirmed = 0
+        self.unsent = 0
         # The changes from the acknowledged entries to the wanted ones, and from the sent ones: whether an entry is added.
         self._change: dict[bytes, bool] = {}
         self._change_unsent: dict[bytes, bool] = {}
@@ -138,6 +141,7 @@ class OwnEntries:
             base = self._acknowledged_stamp
             added, removed = _packed(self._change, is_added=True), _packed(self._change, is_added=False)
         self._sent, self._sent_stamp, self._change_unsent = entries, stamp, {}
+        self.unsent = 0
         head = (said.group, said.attributes, stamp, said.permit)
         promoted, told = (b"", b"") if base else (self.promoted, self.split.pack())
         return Claim(info, *head, base, count(entries), checksum(entries), added, removed, promoted, told)

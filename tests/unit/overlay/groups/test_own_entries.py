@@ -94,29 +94,44 @@ def joined(*numbers: int) -> Fixture:
     return fixture
 
 
-def test_claims_of_one_turn_are_routed_together_and_complete_in_their_order() -> None:
+def test_claims_of_one_turn_are_routed_and_completed_together() -> None:
     fixture = Fixture()
-    numbers = [fixture.claim(packed(1)), fixture.claim(packed(2), packed(1)), fixture.claim(packed(3))]
+    number = fixture.claim(packed(1))
+    assert fixture.claim(packed(2), packed(1)) == fixture.claim(packed(3)) == number
     assert fixture.sent() == [], "the turn has not ended"
     assert fixture.members.deadline() == 1.0
     assert fixture.claims(1.0) == [(T, 3, 0, packed(2, 3), b"")]
     assert fixture.completed() == []
     fixture.apply(3)
-    assert fixture.completed() == [Claimed(T, number) for number in numbers]
+    assert fixture.completed() == [Claimed(T, number)]
     assert fixture.members.root_of(T) == ROOT
+
+
+def test_changes_after_a_repeated_claim_complete_with_a_later_one() -> None:
+    fixture = joined(1)
+    first = fixture.claim(packed(2), now=2.0)
+    fixture.members.register_all(2.1)  # a renewal, with the changes so far
+    second = fixture.claim(packed(3), now=2.2)
+    assert second > first
+    fixture.apply(first, 2.3)
+    assert fixture.completed() == [Claimed(T, first)], "the root does not know the last change"
+    fixture.members.handle_timeout(2.4)
+    fixture.apply(second, 2.5)
+    assert fixture.completed() == [Claimed(T, second)]
 
 
 def test_claims_wait_while_one_is_in_transit_and_say_the_changes_since() -> None:
     fixture = joined(*range(10))
     first = fixture.claim(packed(11))
     assert fixture.claims(1.0) == [(ROOT, 2, 1, packed(11), b"")]
-    second, third = fixture.claim(packed(12), now=1.1), fixture.claim(packed(13), packed(0, 12), now=1.2)
+    second = fixture.claim(packed(12), now=1.1)
+    assert fixture.claim(packed(13), packed(0, 12), now=1.2) == second
     assert fixture.claims(1.2) == []
     fixture.apply(2, 1.3)
     assert fixture.completed() == [Claimed(T, first)]
     assert fixture.claims() == [(ROOT, 4, 2, packed(13), packed(0))]
     fixture.apply(4, 1.4)
-    assert fixture.completed() == [Claimed(T, second), Claimed(T, third)]
+    assert fixture.completed() == [Claimed(T, second)]
     assert fixture.claims() == []
 
 
@@ -314,6 +329,7 @@ def test_claims_that_join_waiting_ones_are_noted_alone(monkeypatch: pytest.Monke
     fixture.members.handle_timeout(2.0)
     assert not fixture.members.is_gathering(T)
     assert applied == [100]
-    for number in range(100, COMMANDS_MAX + 1):
-        fixture.claim(packed(number), now=2.0)
+    fixture.claim(packed(100), now=2.0)
+    for number in range(COMMANDS_MAX):
+        fixture.members.claim(GroupId(number.to_bytes(16)), b"", packed(number), b"", 2.0)
     assert not fixture.members.is_gathering(T), "the next one completes the oldest"
