@@ -30,7 +30,7 @@ WARM_UP = 640
 #: A bound that many times too wide guards nothing. Streams take half of theirs where nothing disturbs the event loop.
 LOOSEST = 3
 #: What is done when nothing disturbs is what counts: a busy machine adds turns of the event loop, and heartbeats meanwhile.
-ROUNDS = 4
+ROUNDS = 12
 SECRET = Secret(bytes(range(32)))
 #: Members of the cluster of the last test.
 MEMBERS = 16
@@ -216,7 +216,7 @@ def test_an_answer_of_one_of_many_members_costs_no_more_than_it_did() -> None:
                     await survey_many(node, MEMBERS)
                 costs.append(counter.each(MEMBERS))
                 if costs[-1].is_within(MANY):
-                    break
+                    return costs[-1]
             return min(costs, key=lambda each: each.python)  # without the probes of the nodes between
 
     cost = asyncio.run(main())
