@@ -57,8 +57,7 @@ def test_all_is_well_and_the_way_is_examined_without_executing_anything(joined: 
 
 def test_a_cloud_that_is_cut_off_in_silence(joined: Federation) -> None:
     joined.clouds.cut("us", "eu")
-    lines = look(joined, "--only", "clouds,cluster", THERE)
-    assert lines["clouds"]["status"] == "FAULT", lines
+    lines = until_found(joined, lambda said: said["clouds"]["status"] == "FAULT", "--only", "clouds,cluster", THERE)
     assert "the cloud 'eu' cannot be reached from any of 2 gateways" in lines["clouds"]["cause"]
     # A line is silent, and after 10 s it is dialled in vain: where processes begin late, that is all there is to see.
     assert f":{LINE_PORT}" in lines["clouds"]["cause"]
@@ -75,8 +74,7 @@ def test_a_cloud_that_is_cut_off_in_silence(joined: Federation) -> None:
 
 def test_one_gateway_of_two_that_falls_silent(joined: Federation) -> None:
     joined.clouds.silence("eu2", "us")
-    lines = look(joined, "--only", "clouds,cluster", THERE)
-    assert lines["clouds"]["status"] == "warning", lines
+    lines = until_found(joined, lambda said: said["clouds"]["status"] == "warning", "--only", "clouds,cluster", THERE)
     address = f"{joined.clouds.hosts['eu2'].address}:{LINE_PORT}"
     assert "has 1 of 2 cloud links to 'eu'" in lines["clouds"]["cause"]
     assert address in lines["clouds"]["cause"]
