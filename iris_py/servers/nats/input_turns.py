@@ -28,6 +28,9 @@ CONTROLS_SHARE: Final = 0.5
 #: program with thousands of subscriptions starts late; too large: all others wait for one client.
 CONTROL_SHARE: Final = 0.05
 CONTROL_BURST_S: Final = 20e-3
+#: Time that a client gets at once after it has used up its share (seconds): many turns, one after the other. Too small: most
+#: turns begin with cold caches, and take four times as long; too large: the client waits long for the next ones.
+CONTROL_REFILL_S: Final = 3e-3
 #: Time for which a client is at work after it has sent something that fits a turn, or busy after it has sent more (seconds).
 #: Too small: a client that sends now and then waits for long turns of others; too large: a client that has sent much has
 #: short turns for long.
@@ -51,6 +54,9 @@ PATTERNS_S: Final = 1e-3
 #: subscriptions share it, down to the time above. Too small: clients at work wait; too large: a client with thousands is known
 #: late: with 10,000 after 45 s.
 BUSY_PATTERNS_S: Final = 4e-3
+#: Subscriptions of such a client in a row, each in a turn of its own; their pauses follow together. Too few: most of them begin
+#: with cold caches, and take four times as long; too many: a client with new subscriptions waits long for the next row.
+PATTERNS_IN_ROW: Final = 32
 #: Waiting ones, or ones of the last GATHER_S, from which on publishers are told of the changes together, and the time until
 #: then (seconds). Each telling takes half a millisecond and more, whatever the number of changes. Too small: a program with
 #: some subscriptions starts late; too large: other clients wait.
@@ -245,7 +251,7 @@ class ClientInput:
         left = min(CONTROL_BURST_S, self._control_left + (now - self._control_at) * CONTROL_SHARE) - used * share
         self._control_at, self._control_left = now, left
         if left < 0.0:
-            return -left / CONTROL_SHARE
+            return (CONTROL_REFILL_S - left) / CONTROL_SHARE
         return 0.0 if is_left else None
 
     def _set_rate(self, bytes_per_s: float) -> None:
@@ -273,6 +279,7 @@ class PatternTurns:
         self._gather = gather
         self._counts_until = self._gathers_until = 0.0
         self._begun = 0
+        self._in_row = 0
         self._changes: dict[Hashable, _PatternChange] = {}
         self._clients: dict[Hashable, dict[Hashable, None]] = {}  # the names of the changes; the next client first
         self._is_due = False
@@ -316,7 +323,10 @@ class PatternTurns:
         if self._clients and self._turns.has_others(self._run, now):
             shared = BUSY_PATTERNS_S / len(self._clients)
             if shared >= PATTERNS_S:
-                count, pause = 1, shared if are_many else PATTERNS_S
+                count, pause = 1, PATTERNS_S
+                if are_many:
+                    self._in_row = (self._in_row + 1) % PATTERNS_IN_ROW
+                    pause = 0.0 if self._in_row else PATTERNS_IN_ROW * shared
         for _ in range(min(count, len(self._changes))):
             self._begun += 1
             self._begin_next()

@@ -14,9 +14,11 @@ from iris_py.servers.nats.input_turns import (
     BUSY_PATTERNS_S,
     BUSY_TURN_S,
     CONTROL_BURST_S,
+    CONTROL_REFILL_S,
     CONTROL_SHARE,
     CONTROL_TURN_S,
     MANY_PATTERNS,
+    PATTERNS_IN_ROW,
     PATTERNS_MAX,
     PATTERNS_S,
     SLICE_BYTES_FIRST,
@@ -161,6 +163,18 @@ def test_operations_besides_messages_get_a_share_of_the_time_however_few_fit_a_t
     assert unread.is_control
     assert take(unread, clock, 1e-3, 0)[1] == 0.0, "messages do not wait"
     assert not unread.is_control
+
+
+def test_turns_of_such_a_client_come_in_rows_since_single_ones_have_cold_caches(clock: Clock) -> None:
+    unread, delays = ClientInput(), list[float]()
+    unread.add(bytes(1 << 20))
+    while clock.now < 110.0:
+        delay = take(unread, clock, 1e-6, 1 << 20)[1]
+        clock.now += delay
+        delays.append(delay)
+    rows = sum(map(bool, delays))
+    assert rows <= 10.0 * CONTROL_SHARE / CONTROL_REFILL_S
+    assert len(delays) > 10 * rows, "short turns, one after the other"
 
 
 def test_a_few_operations_among_messages_cost_their_share(clock: Clock) -> None:
@@ -349,29 +363,30 @@ def test_the_subscriptions_of_clients_begin_in_turn(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(
-    ("clients", "is_busy", "waiting", "count", "pause"),
+    ("clients", "is_busy", "waiting", "count", "pauses"),
     [
-        (1, True, 100, 1, BUSY_PATTERNS_S),
-        (2, True, 100, 1, BUSY_PATTERNS_S / 2),
-        (2, True, MANY_PATTERNS // 2, 1, PATTERNS_S),
-        (int(BUSY_PATTERNS_S / PATTERNS_S) + 1, True, 100, PATTERNS_MAX, PATTERNS_S),
-        (1, False, 100, PATTERNS_MAX, PATTERNS_S),
+        (1, True, 100, 1, [0.0] * (PATTERNS_IN_ROW - 1) + [PATTERNS_IN_ROW * BUSY_PATTERNS_S, 0.0]),
+        (2, True, 100, 1, [0.0] * (PATTERNS_IN_ROW - 1) + [PATTERNS_IN_ROW * BUSY_PATTERNS_S / 2]),
+        (2, True, MANY_PATTERNS // 2, 1, [PATTERNS_S] * 2),
+        (int(BUSY_PATTERNS_S / PATTERNS_S) + 1, True, 100, PATTERNS_MAX, [PATTERNS_S] * 2),
+        (1, False, 100, PATTERNS_MAX, [PATTERNS_S] * 2),
     ],
 )
 def test_a_client_with_many_subscriptions_is_slow_while_others_are_at_work(
-    clients: int, is_busy: bool, waiting: int, count: int, pause: float, monkeypatch: pytest.MonkeyPatch
+    clients: int, is_busy: bool, waiting: int, count: int, pauses: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(input_turns, "AT_WORK_S", 3600.0)
 
     async def main() -> None:
-        changes, pauses = Changes(), list[float]()
+        changes, found = Changes(), list[float]()
         if is_busy:
             changes.inputs.note(lambda: None, asyncio.get_running_loop().time())
         for client in names("client", clients):
             changes.add(client, *names(client, waiting))
-        monkeypatch.setattr(changes.inputs, "add", lambda _proceed, pause: pauses.append(pause))
-        changes.turns._run()
-        assert len(changes.begun) == count
-        assert pauses == [pause]
+        monkeypatch.setattr(changes.inputs, "add", lambda _proceed, pause: found.append(pause))
+        for _ in pauses:
+            changes.turns._run()
+        assert len(changes.begun) == len(pauses) * count
+        assert found == pauses
 
     asyncio.run(main())
