@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from contextlib import AsyncExitStack, ExitStack
 from itertools import count, islice
 from threading import Thread
@@ -42,6 +43,9 @@ MOST_TOPIC = 215.0
 #: Calls for telling that publishers know such a subscription, among all that share the claim. With an event for each, it took
 #: 64.
 MOST_TOLD = 24.0
+#: Calls for a message to a new topic along the patterns of a client, in a door without a network. With a look for ``*`` and
+#: ``>`` among the children of each node of the trie, it took 747.
+MOST_ALONG = 480.0
 MANY = 200
 #: No claim is sent meanwhile (seconds).
 GATHER_S = 60.0
@@ -193,3 +197,19 @@ def test_topics_that_become_known_together_cost_few_calls_each() -> None:
 
     found = asyncio.run(main())
     assert MOST_TOLD / LOOSEST < found <= MOST_TOLD, f"each subscription takes {found:.1f} calls"
+
+
+def test_a_message_along_patterns_of_nearly_only_wildcards_costs_few_calls() -> None:
+    """A door looks for the clients of a topic that nobody has used before, and other clients wait meanwhile."""
+    rng, door = random.Random(1), LoneDoor()
+    client = door.connect(QUIET)
+    patterns = {b".".join([b"a", *rng.choices((b"a", b"*"), k=14), b"z"]) for _ in range(MANY)}
+    client.send(b"".join(b"SUB %b %d\r\n" % each for each in zip(patterns, count(), strict=False)))
+    client.send(b"".join(b"SUB %b s%d\r\n" % (b".".join([b"*"] * 16), number) for number in range(MANY)))
+    client.read()
+    with Counter() as counter:
+        for number in range(MANY):
+            client.send(b"PUB a%b.%d 0\r\n\r\n" % (b".a" * 14, number))
+    cost = counter.each(MANY)
+    found = cost.python + cost.built_in
+    assert MOST_ALONG / LOOSEST < found <= MOST_ALONG, f"each message takes {found:.1f} calls"

@@ -106,7 +106,8 @@ class Deliveries:
         self._counts = counts
         self._count_drop = count_drop
         self._events = events
-        self._trie: TopicTrie[SubscriptionQueue] = TopicTrie()
+        self._takes_own: TopicTrie[SubscriptionQueue] = TopicTrie()  # subscriptions that take publications of this node, too
+        self._others_only: TopicTrie[SubscriptionQueue] = TopicTrie()  # the rest
         self.queues: dict[SubscriptionQueue, None] = {}
         self._matches: dict[bytes, tuple[str, list[SubscriptionQueue], GroupCounts]] = {}
         self._alike: AlikeTopics[tuple[list[SubscriptionQueue], GroupCounts]] = AlikeTopics(TOPICS_MAX)
@@ -124,7 +125,7 @@ class Deliveries:
 
     def add(self, queue: SubscriptionQueue, entry: OwnEntry) -> None:
         """Start a subscription, for which an entry stands."""
-        self._trie.add(queue.pattern, queue)
+        self._trie_of(queue).add(queue.pattern, queue)
         self.queues[queue] = None
         self._matches.clear()
         self._alike.clear()
@@ -142,7 +143,7 @@ class Deliveries:
 
     def remove(self, queue: SubscriptionQueue, now: float) -> bool:
         """End a subscription; return whether it existed."""
-        if not self._trie.remove(queue.pattern, queue):
+        if not self._trie_of(queue).remove(queue.pattern, queue):
             return False
         del self.queues[queue]
         if queue.is_counted:
@@ -171,13 +172,13 @@ class Deliveries:
         if not self._tags[key]:
             del self._tags[key]
 
-    def match(self, topic: Tokens) -> list[SubscriptionQueue]:
-        """Return the matching subscriptions of a topic."""
-        return self._trie.match(topic)
+    def match_own(self, topic: Tokens) -> list[SubscriptionQueue]:
+        """Return the subscriptions that take a publication of this node to a topic."""
+        return self._takes_own.match(topic)
 
-    def literal_bits(self, topic: Tokens) -> int:
-        """Return the positions of the tokens read by :meth:`match`, as bits."""
-        return self._trie.literal_bits(topic)
+    def literal_bits_own(self, topic: Tokens) -> int:
+        """Return the positions of the tokens read by :meth:`match_own`, as bits."""
+        return self._takes_own.literal_bits(topic)
 
     def publishers(self) -> list[NodeId]:
         """Return the publishers whose messages are counted."""
@@ -731,6 +732,9 @@ class Deliveries:
         for queue in self.queues:
             queue.gaps.forget(publisher)
 
+    def _trie_of(self, queue: SubscriptionQueue) -> TopicTrie[SubscriptionQueue]:
+        return self._takes_own if queue.takes_own else self._others_only
+
     def _match(self, head: bytes) -> tuple[str, list[SubscriptionQueue], GroupCounts] | None:
         try:
             topic = head.decode()
@@ -741,8 +745,9 @@ class Deliveries:
             self._matches.clear()
         found = self._alike.find(tokens)
         if found is None:
-            found = self._trie.match(tokens), self._counts.of(tokens[0])
-            self._alike.add(tokens, self._trie.literal_bits(tokens), found)
+            tries = (self._takes_own, self._others_only)
+            found = [queue for trie in tries for queue in trie.match(tokens)], self._counts.of(tokens[0])
+            self._alike.add(tokens, self._takes_own.literal_bits(tokens) | self._others_only.literal_bits(tokens), found)
         queues, counts = found
         match = self._matches[head] = (topic, queues, counts)
         return match

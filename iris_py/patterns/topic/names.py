@@ -100,11 +100,53 @@ def _split(name: str, what: str) -> Tokens:
 
 
 class _TrieNode(Generic[Value]):
-    __slots__ = ("children", "values")
+    """The patterns with one beginning.
+
+    Attributes:
+        any_rest: Those that go on with ``>``; None for none.
+        any_token: Those that go on with ``*``.
+        children: Those that go on with another token.
+        values: The values of the beginning itself.
+    """
+
+    __slots__ = ("any_rest", "any_token", "children", "values")
 
     def __init__(self) -> None:
+        self.any_rest: _TrieNode[Value] | None = None
+        self.any_token: _TrieNode[Value] | None = None
         self.children: dict[str, _TrieNode[Value]] = {}
         self.values: dict[Value, None] = {}
+
+    def child(self, token: str) -> _TrieNode[Value] | None:
+        """Return the patterns that go on with a token of a pattern."""
+        if token == ANY_TOKEN:
+            return self.any_token
+        return self.any_rest if token == ANY_REST else self.children.get(token)
+
+    def add_child(self, token: str) -> _TrieNode[Value]:
+        """Return a new node for the patterns that go on with a token of a pattern."""
+        child: _TrieNode[Value] = _TrieNode()
+        if token == ANY_TOKEN:
+            self.any_token = child
+        elif token == ANY_REST:
+            self.any_rest = child
+        else:
+            self.children[token] = child
+        return child
+
+    def remove_child(self, token: str) -> None:
+        """Forget the patterns that go on with a token of a pattern."""
+        if token == ANY_TOKEN:
+            self.any_token = None
+        elif token == ANY_REST:
+            self.any_rest = None
+        else:
+            del self.children[token]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no pattern has this beginning."""
+        return not (self.values or self.children or self.any_token or self.any_rest)
 
 
 class TopicTrie(Generic[Value]):
@@ -121,7 +163,7 @@ class TopicTrie(Generic[Value]):
         """Add a value; a repetition under the same pattern has no effect."""
         node = self._root
         for token in pattern:
-            node = node.children.setdefault(token, _TrieNode())
+            node = node.child(token) or node.add_child(token)
         self._size += value not in node.values
         node.values[value] = None
 
@@ -129,7 +171,7 @@ class TopicTrie(Generic[Value]):
         """Remove a value and its unused nodes; return whether it was present."""
         path = [self._root]
         for token in pattern:
-            child = path[-1].children.get(token)
+            child = path[-1].child(token)
             if child is None:
                 return False
             path.append(child)
@@ -138,10 +180,9 @@ class TopicTrie(Generic[Value]):
         del path[-1].values[value]
         self._size -= 1
         for depth in range(len(pattern), 0, -1):
-            node = path[depth]
-            if node.values or node.children:
+            if not path[depth].is_empty:
                 break
-            del path[depth - 1].children[pattern[depth - 1]]
+            path[depth - 1].remove_child(pattern[depth - 1])
         return True
 
     def match(self, topic: Tokens) -> list[Value]:
@@ -153,16 +194,12 @@ class TopicTrie(Generic[Value]):
         for token in topic:
             following: list[_TrieNode[Value]] = []
             for node in nodes:
-                children = node.children
-                rest = children.get(ANY_REST)
-                if rest is not None:
-                    found.update(rest.values)
-                child = children.get(token)
-                if child is not None:
+                if node.any_rest is not None:
+                    found.update(node.any_rest.values)
+                if node.children and (child := node.children.get(token)) is not None:
                     following.append(child)
-                child = children.get(ANY_TOKEN)
-                if child is not None:
-                    following.append(child)
+                if node.any_token is not None:
+                    following.append(node.any_token)
             nodes = following
         for node in nodes:
             found.update(node.values)
@@ -178,9 +215,11 @@ class TopicTrie(Generic[Value]):
         for position, token in enumerate(topic):
             following: list[_TrieNode[Value]] = []
             for node in nodes:
-                children = node.children
-                if len(children) > (ANY_TOKEN in children) + (ANY_REST in children):
+                if node.children:
                     bits |= 1 << position
-                following += [children[key] for key in (token, ANY_TOKEN) if key in children]
+                    if (child := node.children.get(token)) is not None:
+                        following.append(child)
+                if node.any_token is not None:
+                    following.append(node.any_token)
             nodes = following
         return bits

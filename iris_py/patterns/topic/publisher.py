@@ -623,10 +623,10 @@ class Publisher:
             return None
         route, tags, stem = self._index.match(topic)
         route.refresh(self._version)
-        local = [queue for queue in self._deliveries.match(tokens) if queue.takes_own]
+        local = self._deliveries.match_own(tokens)
         count = route.count_receivers(self._deliveries.casts.by_group) + bool(local)
         plan = TopicPlan(self._counts.of(tokens[0]), route, tags, stem, local, count, tables)
-        bits = self._index.literal_bits(stem, len(tokens)) | self._deliveries.literal_bits(tokens)
+        bits = self._index.literal_bits(stem, len(tokens)) | self._deliveries.literal_bits_own(tokens)
         bits |= literal_bits([shape for table in tables for shape in table.split.shapes], len(tokens))
         if self.shares.is_used:
             plan.shares = self.shares.route(topic, stem, tokens)

@@ -15,7 +15,7 @@ from iris_py.patterns.topic.deliveries import BLOCKED_MAX, PAUSE_AGAIN_S, Delive
 from iris_py.patterns.topic.incoming_flows import ANSWER_S
 from iris_py.patterns.topic.interest import WIDE_TAG
 from iris_py.patterns.topic.own_interest import OwnEntry, OwnInterest
-from iris_py.patterns.topic.queue import POLICIES, SubscriptionQueue, SubscriptionReady
+from iris_py.patterns.topic.queue import POLICIES, OthersQueue, SubscriptionQueue, SubscriptionReady
 from iris_py.patterns.topic.shapes import EntryHasher
 from iris_py.peers.decrypted_message import PeerMessage
 from iris_py.peers.group import Group
@@ -631,3 +631,23 @@ def test_another_cloud_makes_its_gateway_wait() -> None:
     receiver = Receiver("block", messages_max=1)
     receiver.receive_imported(1, 70)
     assert receiver.outbound.asked == [(packets.PAUSE, receiver.peer)]
+
+
+def test_a_publisher_does_not_look_among_subscriptions_to_messages_of_other_nodes() -> None:
+    """A door has thousands of these, and publishes to topics that nobody has used before."""
+    receiver = Receiver()
+    others = [OthersQueue(pattern, ".".join(pattern), "drop_oldest", 10, 1000) for pattern in (("a",), ("*", "b"), ("a", "c"))]
+    for each in others:
+        receiver.subscribe(each)
+    deliveries = receiver.deliveries
+    assert deliveries.match_own(("a",)) == [receiver.queue]
+    assert deliveries.literal_bits_own(("a", "b")) == 1
+    receiver.receive(1, [b"x"])
+    assert len(receiver.queue.take()) == len(others[0].take()) == 1
+    receiver.receive(2, [b"y"], head=b"a.b")
+    assert [len(each.take()) for each in (receiver.queue, *others)] == [0, 0, 1, 0]
+    assert deliveries.remove(receiver.queue, 0.0)
+    assert deliveries.match_own(("a",)) == []
+    assert deliveries.literal_bits_own(("a", "b")) == 0
+    assert deliveries.remove(others[0], 0.0)
+    assert not deliveries.remove(others[0], 0.0)

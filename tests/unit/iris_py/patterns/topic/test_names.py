@@ -121,7 +121,7 @@ def test_what_was_removed_is_not_found_and_leaves_nothing(
     for entry in left:
         assert trie.remove(*entry)
     assert len(trie) == 0
-    assert trie._root.children == {}
+    assert trie._root.is_empty
 
 
 @given(st.lists(patterns, max_size=30), topics)
