@@ -119,6 +119,8 @@ class BroadcastQueue:
 
     async def settle(self) -> None:
         """Wait until all queued broadcasts have been handled, or until :attr:`is_waiting`."""
+        if self._idle.is_set() or self._waits.is_set():
+            return  # without further rounds of the event loop: the end of a membership may have no time left
         either = [asyncio.ensure_future(event.wait()) for event in (self._idle, self._waits)]
         try:
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)

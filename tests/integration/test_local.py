@@ -467,6 +467,19 @@ asyncio.run(main())
     ]
 
 
+@pytest.mark.parametrize("way", ["leave", "close"])
+def test_a_handler_that_does_not_run_needs_no_time_to_end(way: str, loops: Loops, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        for handler in (echo, Recorder()):
+            async with iris.connect() as node:
+                membership = await node.join("quiet", handler)
+                assert await node.request("quiet", b"x")
+                await (membership.leave(timeout=0) if way == "leave" else node.close(timeout=0))
+
+    loops.run(main())
+    assert [record.getMessage() for record in caplog.records if STANDSTILL not in record.getMessage()] == []
+
+
 # -- messages
 
 
