@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from datetime import UTC, datetime, timedelta
+from itertools import cycle
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -133,8 +134,8 @@ def test_a_writer_raises_the_error_of_an_earlier_record_of_the_same_partition(
             monkeypatch.setattr(DiskFile, "sync", fail)
 
             async def write() -> None:
-                for number in range(1000):
-                    await writer.append(bytes(10_000), key="ac"[number % 2])
+                for key in cycle("ac"):  # the writer waits for the disk at some time, however slow the thread of the disk is
+                    await writer.append(bytes(10_000), key=key)
 
             with pytest.raises(iris.AppendUncertain):
                 await write()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
 import pytest
@@ -36,6 +35,16 @@ class Clock:
         return time.monotonic_ns() + self.skipped_ns
 
 
+class VirtualClock(Clock):
+    """The clock of the running event loop; in the thread of a load that has ended, that of the machine."""
+
+    def monotonic_ns(self) -> int:
+        try:
+            return round(asyncio.get_running_loop().time() * 1e9)
+        except RuntimeError:
+            return super().monotonic_ns()
+
+
 @pytest.fixture(autouse=True)
 def machine(monkeypatch: pytest.MonkeyPatch) -> Clock:
     machine = Clock()
@@ -47,8 +56,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Clock:
 @pytest.fixture
 def virtual(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a load without a rhythm, and so without a thread, have virtual time."""
-    values = {"monotonic_ns": lambda: round(asyncio.get_running_loop().time() * 1e9), "process_time_ns": time.process_time_ns}
-    monkeypatch.setattr(module, "time", SimpleNamespace(**values))
+    monkeypatch.setattr(module, "time", VirtualClock())
     monkeypatch.setattr(asyncio, "run", clock.run)
 
 
