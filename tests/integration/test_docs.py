@@ -140,7 +140,7 @@ def start(name: str, directory: Path) -> subprocess.Popen[str]:
 
 
 def end_of(service: subprocess.Popen[str]) -> tuple[int, str, str]:
-    """Wait until a program has ended; return its code, and what it has printed since."""
+    """Wait for the end of a program; return its exit code and the rest of both outputs."""
     out, errors = service.communicate(timeout=TIMEOUT_S)
     return service.returncode, out, without_standstills(errors)
 

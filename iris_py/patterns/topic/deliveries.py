@@ -106,8 +106,8 @@ class Deliveries:
         self._counts = counts
         self._count_drop = count_drop
         self._events = events
-        self._takes_own: TopicTrie[SubscriptionQueue] = TopicTrie()  # subscriptions that take publications of this node, too
-        self._others_only: TopicTrie[SubscriptionQueue] = TopicTrie()  # the rest
+        self._trie: TopicTrie[SubscriptionQueue] = TopicTrie()  # subscriptions to the publications of all nodes
+        self._others_trie: TopicTrie[SubscriptionQueue] = TopicTrie()  # to those of other nodes alone
         self.queues: dict[SubscriptionQueue, None] = {}
         self._matches: dict[bytes, tuple[str, list[SubscriptionQueue], GroupCounts]] = {}
         self._alike: AlikeTopics[tuple[list[SubscriptionQueue], GroupCounts]] = AlikeTopics(TOPICS_MAX)
@@ -174,11 +174,11 @@ class Deliveries:
 
     def match_own(self, topic: Tokens) -> list[SubscriptionQueue]:
         """Return the subscriptions that take a publication of this node to a topic."""
-        return self._takes_own.match(topic)
+        return self._trie.match(topic)
 
     def literal_bits_own(self, topic: Tokens) -> int:
         """Return the positions of the tokens read by :meth:`match_own`, as bits."""
-        return self._takes_own.literal_bits(topic)
+        return self._trie.literal_bits(topic)
 
     def publishers(self) -> list[NodeId]:
         """Return the publishers whose messages are counted."""
@@ -733,7 +733,7 @@ class Deliveries:
             queue.gaps.forget(publisher)
 
     def _trie_of(self, queue: SubscriptionQueue) -> TopicTrie[SubscriptionQueue]:
-        return self._takes_own if queue.takes_own else self._others_only
+        return self._trie if queue.takes_own else self._others_trie
 
     def _match(self, head: bytes) -> tuple[str, list[SubscriptionQueue], GroupCounts] | None:
         try:
@@ -745,9 +745,8 @@ class Deliveries:
             self._matches.clear()
         found = self._alike.find(tokens)
         if found is None:
-            tries = (self._takes_own, self._others_only)
-            found = [queue for trie in tries for queue in trie.match(tokens)], self._counts.of(tokens[0])
-            self._alike.add(tokens, self._takes_own.literal_bits(tokens) | self._others_only.literal_bits(tokens), found)
+            found = self._trie.match(tokens) + self._others_trie.match(tokens), self._counts.of(tokens[0])
+            self._alike.add(tokens, self._trie.literal_bits(tokens) | self._others_trie.literal_bits(tokens), found)
         queues, counts = found
         match = self._matches[head] = (topic, queues, counts)
         return match

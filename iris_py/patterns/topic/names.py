@@ -100,13 +100,13 @@ def _split(name: str, what: str) -> Tokens:
 
 
 class _TrieNode(Generic[Value]):
-    """The patterns with one beginning.
+    """The patterns that begin with the same tokens.
 
     Attributes:
-        any_rest: Those that go on with ``>``; None for none.
-        any_token: Those that go on with ``*``.
-        children: Those that go on with another token.
-        values: The values of the beginning itself.
+        any_rest: The node of the patterns with ``>`` as the next token; None without such a pattern.
+        any_token: The same for ``*``.
+        children: The nodes of the patterns with another next token, by this token.
+        values: The values of the pattern that ends here.
     """
 
     __slots__ = ("any_rest", "any_token", "children", "values")
@@ -118,13 +118,13 @@ class _TrieNode(Generic[Value]):
         self.values: dict[Value, None] = {}
 
     def child(self, token: str) -> _TrieNode[Value] | None:
-        """Return the patterns that go on with a token of a pattern."""
+        """Return the node for the next token of a pattern; None if no pattern has it."""
         if token == ANY_TOKEN:
             return self.any_token
         return self.any_rest if token == ANY_REST else self.children.get(token)
 
     def add_child(self, token: str) -> _TrieNode[Value]:
-        """Return a new node for the patterns that go on with a token of a pattern."""
+        """Add a node for the next token of a pattern; return the node."""
         child: _TrieNode[Value] = _TrieNode()
         if token == ANY_TOKEN:
             self.any_token = child
@@ -135,7 +135,7 @@ class _TrieNode(Generic[Value]):
         return child
 
     def remove_child(self, token: str) -> None:
-        """Forget the patterns that go on with a token of a pattern."""
+        """Remove the node for the next token of a pattern."""
         if token == ANY_TOKEN:
             self.any_token = None
         elif token == ANY_REST:
@@ -145,7 +145,7 @@ class _TrieNode(Generic[Value]):
 
     @property
     def is_empty(self) -> bool:
-        """Whether no pattern has this beginning."""
+        """Whether no pattern begins with these tokens."""
         return not (self.values or self.children or self.any_token or self.any_rest)
 
 

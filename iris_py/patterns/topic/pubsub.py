@@ -356,7 +356,7 @@ class PubSub:
         return True
 
     def _claim_shares(self, groups: list[Group], now: float) -> _EntryChange:
-        """Claim the changed rows of shares in the tables of some groups; return the change that waits for the claims."""
+        """Claim the changed rows of shares in the tables of some groups; return the change that awaits the claims."""
         change = _EntryChange()
         for group in groups:
             if group.id not in self._hashers:
@@ -372,7 +372,7 @@ class PubSub:
     def _claim(
         self, change: _EntryChange, groups: list[Group], added: list[OwnEntry], removed: list[OwnEntry], now: float
     ) -> _EntryChange:
-        """Claim entries in the tables of some groups, on an overlay error in none; return the change that waits for them."""
+        """Claim entries in the tables of some groups, on an overlay error in none; return the change that awaits the claims."""
         done: list[tuple[Group, list[Entry], list[Entry]]] = []
         try:
             for group in groups:
@@ -396,7 +396,7 @@ class PubSub:
         return pending
 
     def _wait_for_claims(self, change: _EntryChange) -> _EntryChange:
-        """Let a change wait for its claims, as a part of the last change if both wait for the same ones; return the change."""
+        """Let a change await its claims; return it, or the last change with the same claims, which takes it in."""
         waiting = [self._claims.setdefault(claim, []) for claim in change.pending]
         last = waiting[0][-1] if waiting and waiting[0] else None
         if last is not None and last.pending == change.pending:

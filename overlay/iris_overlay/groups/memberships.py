@@ -198,13 +198,13 @@ class OwnMemberships:
         table = membership.table = membership.table or OwnEntries()
         membership.attributes = attributes
         table.want(added, removed, self.stamp)
-        if table.unsent in self._commands:  # its time is that of the earlier changes
+        if table.unsent in self._commands:  # the change is sent with earlier ones, at their time
             return table.unsent
         table.unsent = self.stamp
         self._wait_for(Claimed(group, self.stamp), now, is_sent=False)
         if self._renew_at is None:
             self._renew_at = self._next_renewal(now)
-        if group not in self._gather:
+        if group not in self._gather:  # a repeated claim may have taken earlier changes along, before their time
             self._gather.set(group, max(now, self._gather_until))
         return self.stamp
 

@@ -107,6 +107,20 @@ def test_claims_of_one_turn_are_routed_and_completed_together() -> None:
     assert fixture.members.root_of(T) == ROOT
 
 
+def test_changes_after_the_end_of_a_claim_without_room_have_a_claim_of_their_own() -> None:
+    fixture = joined(1)
+    first = fixture.claim(packed(2), now=2.0)
+    for number in range(COMMANDS_MAX):
+        fixture.members.claim(GroupId(number.to_bytes(16)), b"", packed(number), b"", 2.0)
+    assert fixture.completed() == [Claimed(T, first, is_confirmed=False)], "the oldest one makes room"
+    second = fixture.claim(packed(3), now=2.0)
+    assert second > first
+    fixture.members.handle_timeout(2.1)
+    fixture.apply(second, 2.2)
+    assert ClaimConfirmed(T, first) in (completed := fixture.completed())
+    assert Claimed(T, second) in completed
+
+
 def test_changes_after_a_repeated_claim_complete_with_a_later_one() -> None:
     fixture = joined(1)
     first = fixture.claim(packed(2), now=2.0)
